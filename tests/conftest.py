@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
+from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -256,6 +257,22 @@ def difference_of():
         ]
 
     return compare
+
+
+@pytest.fixture(scope="module")
+def one_process():
+    """Let commands compute in this process if they use one CPU, as the Python API does.
+
+    The start of a worker takes a second. Modules whose subject is inputs, results or files use this
+    fixture. Those about workers do not, and tests/unit/api compares the tables of both ways.
+    """
+    from virnucpro.pipeline.execution import Execution
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("run_job", "commands.train_command"):
+            name = f"virnucpro.cli.{module}.Execution"
+            patch.setattr(name, partial(Execution, in_process=True))
+        yield
 
 
 @pytest.fixture

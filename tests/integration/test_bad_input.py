@@ -13,6 +13,8 @@ import pytest
 
 from virnucpro.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
 GENE = b"ATGGCCAAAGGTCCC" * 60
 COMPLEX = "".join(random.Random(8).choices("ACGT", k=400)).encode()

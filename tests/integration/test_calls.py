@@ -8,6 +8,8 @@ import pytest
 
 from virnucpro.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 
 @pytest.fixture
 def answers(tmp_path, tables):

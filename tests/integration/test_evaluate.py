@@ -13,7 +13,7 @@ import pytest
 from virnucpro.bundles import published
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts")]
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts", "one_process")]
 
 LENGTHS = ("--lengths", "300,1000")
 

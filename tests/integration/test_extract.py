@@ -7,6 +7,8 @@ import pytest
 
 from virnucpro.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 
 @pytest.fixture(scope="module")
 def run(small_fasta, tmp_path_factory):

@@ -20,6 +20,8 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.columns import read_header, write_header
 from virnucpro.sequences.index import SequenceIndex
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 ALL = ("--extract", "viral,ambiguous,non-viral,not_scored")
 DEVICES = ("--devices", "cpu:1", "-q")
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"

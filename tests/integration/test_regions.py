@@ -14,7 +14,7 @@ import pytest
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = [pytest.mark.shared, pytest.mark.timeout(110)]
+pytestmark = [pytest.mark.shared, pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
 START, LENGTH = 40_250, 30_000
 FILES = ("regions.tsv", "regions.bed", "regions.gff3", "scores.bedgraph", "viral_regions.fasta")

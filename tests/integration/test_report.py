@@ -12,6 +12,8 @@ from virnucpro.report.html import page
 from virnucpro.report.lengths import LENGTH_CLASSES
 from virnucpro.run_dir import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 REPORTS = {
     "report.html",
     "virnucpro_mqc.json",

@@ -19,7 +19,7 @@ from virnucpro.pipeline.run.outputs import survey_segments, write_tables
 from virnucpro.pipeline.run.session import reopen_session, run_lock
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 TABLES = ("predictions.tsv", "windows.tsv")
 
 

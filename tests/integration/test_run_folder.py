@@ -14,7 +14,7 @@ from virnucpro.cli.main import main
 from virnucpro.pipeline.run.manifest import read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 GENE = "ATGGCCAAAGGTCCC" * 60
 
 

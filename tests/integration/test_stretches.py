@@ -9,6 +9,8 @@ from virnucpro.bundles.bundle import embedded_names, find_bundle, open_bundle
 from virnucpro.cli.main import main
 from virnucpro.sequences.index import SequenceIndex
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 EXACT = {"seq_name", "window", "status", "evidence", "best_frame", "n_items", "start", "end"}
 
 

@@ -16,6 +16,8 @@ from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
 from virnucpro.folder_lock import folder_lock
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
