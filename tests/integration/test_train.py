@@ -29,6 +29,14 @@ def genome(n_bases, gc, seed):
     return dice.choice(np.frombuffer(b"ACGT", np.uint8), n_bases, p=shares).tobytes().decode()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_training():
+    """Fewer steps of each training: these classes differ in their GC content alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("virnucpro.training.fit._MOST_VISITS", 5)
+        yield
+
+
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory):
     """Viruses with 35 % GC, hosts with 60 % GC; six groups of each, and one held-out genome."""
