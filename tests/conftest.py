@@ -292,6 +292,22 @@ def virnucpro():
     return run
 
 
+@pytest.fixture
+def called(capsys):
+    """Return a function like that of `virnucpro`, but the command runs in this process."""
+    from virnucpro.cli.main import main
+
+    def run(*arguments) -> subprocess.CompletedProcess[str]:
+        words = [*map(str, arguments)]
+        try:
+            code = main(words)
+        except SystemExit as stopped:  # wrong usage
+            code = stopped.code
+        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
+
+    return run
+
+
 def processes_of(session):
     """Return the pids of the live processes of a session."""
     found = []

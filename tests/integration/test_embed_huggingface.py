@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 
 
-def test_a_local_folder_is_an_encoder(tmp_path, virnucpro):
+def test_a_local_folder_is_an_encoder(tmp_path, called):
     transformers = pytest.importorskip("transformers")
     folder, dice = tmp_path / "model", random.Random(2)
     folder.mkdir()
@@ -39,7 +39,7 @@ def test_a_local_folder_is_an_encoder(tmp_path, virnucpro):
     fasta.write_text("".join(f">c{i}\n{record}\n" for i, record in enumerate(records)))
 
     run = ("embed", fasta, "-e", folder, "--embeddings", "fp32", "--devices", "cpu:1")
-    done = virnucpro(*run, "-o", tmp_path / "run", "--long", "truncate")
+    done = called(*run, "-o", tmp_path / "run", "--long", "truncate")
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
         vectors = file["embeddings"][:]

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from functools import partial
 
 import h5py
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from esm.model.esm2 import ESM2
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 
 LENGTHS = [3, 50, 120, 7, 300, 50]
 
@@ -36,10 +37,12 @@ def checkpoint(tmp_path_factory, stand_ins):
 
 
 @pytest.fixture
-def embed(virnucpro, proteins, checkpoint):
-    def run(folder, *options):
-        fixed = ("-e", checkpoint[0], "--embeddings", "fp32", "-o", folder)
-        return virnucpro("embed", *proteins[0], *fixed, *options)
+def embed(called, proteins):
+    """Return a function that runs `embed`; only a checkpoint is read by a process of its own."""
+
+    def run(folder, *options, encoder="mini-deep/protein"):
+        fixed = ("-e", encoder, "--embeddings", "fp32", "-o", folder)
+        return called("embed", *proteins[0], *fixed, *options)
 
     return run
 
@@ -55,10 +58,10 @@ def expected(checkpoint, sequences, layers):
 
 
 def test_one_vector_per_residue_in_input_order(
-    embed, proteins, checkpoint, tmp_path, virnucpro, tables
+    embed, proteins, checkpoint, tmp_path, called, tables
 ):
     options = ("--pooling", "none", "--layer", "1", "--layer", "-1", "--max-length", "200")
-    done = embed(tmp_path / "run", "--devices", "cpu:2", *options)
+    done = embed(tmp_path / "run", "--devices", "cpu:2", *options, encoder=checkpoint[0])
     assert done.returncode == 2, done.stderr
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
         offsets, residues = file["offsets"][:], file["residues"][:]
@@ -76,13 +79,13 @@ def test_one_vector_per_residue_in_input_order(
     (refused,) = tables(tmp_path / "run" / "quarantine.tsv")
     assert "too_long" in str(refused)
     assert "300 tokens, more than 200" in str(refused)
-    assert virnucpro("verify", tmp_path / "run").returncode == 0
+    assert called("verify", tmp_path / "run").returncode == 0
     with h5py.File(tmp_path / "run" / "embeddings.h5", "r+") as file:
         file["residues"][60, 3] += 1
-    changed = virnucpro("verify", tmp_path / "run")
+    changed = called("verify", tmp_path / "run")
     assert "the vector of item 2 differs" in changed.stdout
-    assert virnucpro("aggregate", tmp_path / "run").returncode == 2
-    assert virnucpro("verify", tmp_path / "run").returncode == 0
+    assert called("aggregate", tmp_path / "run").returncode == 2
+    assert called("verify", tmp_path / "run").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,7 @@ def test_a_resume_with_another_value_is_refused(embed, tmp_path, options, cut):
     assert plain.returncode != 0
 
 
-def test_a_run_of_an_earlier_version_resumes_and_verifies(embed, tmp_path, virnucpro):
+def test_a_run_of_an_earlier_version_resumes_and_verifies(embed, tmp_path, called):
     from virnucpro.pipeline.run.session import reopen_session
     from virnucpro.run_dir import RunDirectory
     from virnucpro.store.aggregate import write_embeddings
@@ -125,7 +128,7 @@ def test_a_run_of_an_earlier_version_resumes_and_verifies(embed, tmp_path, virnu
         write_embeddings(session.run.embeddings, coverage, Former(), session.manifest.views)
     with h5py.File(folder / "embeddings.h5") as file:
         assert "record" not in file
-    assert virnucpro("verify", folder).returncode == 0
+    assert called("verify", folder).returncode == 0
     shutil.rmtree(folder / "shards")
     assert embed(folder, "--resume").returncode == 0
     with h5py.File(folder / "embeddings.h5") as file:
@@ -135,7 +138,7 @@ def test_a_run_of_an_earlier_version_resumes_and_verifies(embed, tmp_path, virnu
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--layer", "3"), "has 2 layers"),
+        (("--layer", "3"), "mini-esm2 has 1 layers"),
         (("--long", "truncate"), "--long truncate needs --max-length"),
     ],
 )
@@ -147,9 +150,11 @@ def test_an_impossible_pooling_is_refused_before_the_run(embed, tmp_path, option
 
 
 @pytest.mark.slow
-def test_further_formats_follow_the_choice_of_the_last_command(embed, proteins, tmp_path):
+def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint, tmp_path):
     folder = tmp_path / "run"
-    done = embed(folder, "--layer", "1", "--layer", "-1", "--format", "npy,h5ad,pt")
+    chosen = ("--layer", "1", "--layer", "-1")
+    embed = partial(embed, folder, *chosen, encoder=checkpoint[0])
+    done = embed("--format", "npy,h5ad,pt")
     assert done.returncode == 0, done.stderr
     with h5py.File(folder / "embeddings.h5") as file:
         vectors = file["embeddings"][:]
@@ -159,9 +164,9 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, proteins, 
     content = torch.load(folder / "embeddings.pt" / "p0%#4.pt")
     assert content["label"] == "p0"
     np.testing.assert_array_equal(content["mean_representations"][2].numpy(), vectors[4, 32:])
-    assert embed(folder, "--layer", "1", "--layer", "-1", "--resume").returncode == 0
+    assert embed("--resume").returncode == 0
     assert (folder / "embeddings.npy").exists()
-    again = embed(folder, "--layer", "1", "--layer", "-1", "--resume", "--format", "npy")
+    again = embed("--resume", "--format", "npy")
     assert again.returncode == 0, again.stderr
     assert (folder / "embeddings.npy").exists()
     assert not (folder / "embeddings.pt").exists()
