@@ -93,6 +93,10 @@ OTHER_PROGRAMS = {
 """Options of sbatch, docker, apptainer and others in running text."""
 
 
+WRITTEN = {"docs/python-api.md": {"viral.fa", "reads", "proteins.png"}}
+"""Files that the programs of a page write."""
+
+
 class Block(NamedTuple):
     """A fenced block of a page."""
 
@@ -305,6 +309,7 @@ def test_the_commands_of_a_page_run_and_print_what_it_shows(page, first_run, she
     folder = tmp_path / "user"
     shutil.copytree(first_run, folder, symlinks=True)
     _run_blocks(blocks, folder, shell, EXAMPLE)
+    assert {path.name for path in folder.iterdir()} >= WRITTEN.get(page, set())
 
 
 def test_the_first_page_runs(first_run):
