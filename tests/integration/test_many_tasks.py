@@ -20,7 +20,9 @@ from virnucpro.pipeline.parts.rounds import read_latest_round, write_round
 from virnucpro.pipeline.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("one_process")
 TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +41,7 @@ def fasta(tmp_path_factory):
 def alone(fasta, tmp_path_factory):
     """Run folder of one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    assert (
-        main(
-            [
-                "predict",
-                str(fasta),
-                "-o",
-                str(folder),
-                "--devices",
-                "cpu:1",
-                "-q",
-                "--embeddings=fp16",
-                "--published-files",
-            ]
-        )
-        == 0
-    )
+    assert main(["predict", str(fasta), "-o", str(folder), "--devices", "cpu:1", *OUTPUTS]) == 0
     return folder
 
 
@@ -64,24 +51,24 @@ def planned(fasta, tmp_path):
     copy = tmp_path / "reads.fa"
     copy.write_bytes(fasta.read_bytes())
     folder = tmp_path / "run"
-    assert (
-        main(
-            [
-                "plan",
-                str(copy),
-                "-o",
-                str(folder),
-                "--ranks",
-                "4",
-                "-q",
-                "--embeddings=fp16",
-                "--published-files",
-            ]
-        )
-        == 0
-    )
+    assert main(["plan", str(copy), "-o", str(folder), "--ranks", "4", *OUTPUTS]) == 0
     copy.unlink()
     return folder
+
+
+@pytest.fixture(scope="module")
+def computed_once(fasta, tmp_path_factory):
+    """A run of which one task has computed every unit. Do not write to it."""
+    folder = tmp_path_factory.mktemp("computed") / "run"
+    assert main(["plan", str(fasta), "-o", str(folder), "--ranks", "4", *OUTPUTS]) == 0
+    assert ended(work(folder))[0] == [0]
+    return folder
+
+
+@pytest.fixture
+def computed(computed_once, tmp_path):
+    """A copy of the computed run."""
+    return shutil.copytree(computed_once, tmp_path / "run", symlinks=True)
 
 
 def work(folder, task="0/1", *options):
@@ -178,12 +165,10 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
     assert_equal_results(planned, alone)
 
 
-def test_a_task_without_open_units_ends_before_torch_is_imported(planned, alone, fasta):
-    words = ["predict", str(fasta), "-o", str(planned), "--resume", "--devices", "cpu:1", "-q"]
-    assert main(words) == 0
+def test_a_task_without_open_units_ends_before_torch_is_imported(computed):
     program = (
         "import sys; from virnucpro.cli.main import main; "
-        f"assert main(['work', {str(planned)!r}]) == 0; assert 'torch' not in sys.modules"
+        f"assert main(['work', {str(computed)!r}]) == 0; assert 'torch' not in sys.modules"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
@@ -243,39 +228,37 @@ def test_the_same_task_twice_at_once(planned, alone):
     assert len(list((planned / "parts").iterdir())) in (1, 2)
 
 
-def test_a_damaged_segment_is_computed_again_in_the_next_round(planned, alone, capsys):
-    assert ended(work(planned))[0] == [0]
-    _, damaged = RunDirectory(planned).segments()[3]
+def test_a_damaged_segment_is_computed_again_in_the_next_round(computed, alone, capsys):
+    _, damaged = RunDirectory(computed).segments()[3]
     damaged.write_bytes(b"")
-    assert merged(planned) == 2
-    advice = f"virnucpro rescue {planned} and virnucpro work recompute the segment"
+    assert merged(computed) == 2
+    advice = f"virnucpro rescue {computed} and virnucpro work recompute the segment"
     shown = capsys.readouterr().err
     assert advice in shown
     assert "--resume" not in shown
-    assert main(["verify", str(planned)]) == 1
+    assert main(["verify", str(computed)]) == 1
     printed = capsys.readouterr().out
-    assert f"--repair, then run virnucpro rescue {planned}, then" in printed
+    assert f"--repair, then run virnucpro rescue {computed}, then" in printed
     assert advice in printed
     assert "--resume" not in printed
-    assert main(["rescue", str(planned), "-q"]) == 0
+    assert main(["rescue", str(computed), "-q"]) == 0
     damaged.touch()  # times decide nothing
-    codes, texts = ended(work(planned))
+    codes, texts = ended(work(computed))
     assert codes == [0]
     assert "1 units computed" in texts[0]
-    assert merged(planned) == 0
+    assert merged(computed) == 0
     for name in TABLES:
-        assert (planned / name).read_bytes() == (alone / name).read_bytes(), name
+        assert (computed / name).read_bytes() == (alone / name).read_bytes(), name
     capsys.readouterr()
-    assert main(["verify", str(planned), "--repair"]) == 0
+    assert main(["verify", str(computed), "--repair"]) == 0
     assert f"removed: {damaged}" in capsys.readouterr().out
-    assert main(["verify", str(planned)]) == 0
+    assert main(["verify", str(computed)]) == 0
 
 
-def test_a_copied_run_is_not_computed_again(planned, tmp_path):
+def test_a_copied_run_is_not_computed_again(computed_once, tmp_path):
     """A copy without the times of the files: the rounds are younger than all segments."""
-    assert ended(work(planned))[0] == [0]
     copy = tmp_path / "copy"
-    shutil.copytree(planned, copy, symlinks=True, copy_function=shutil.copyfile)
+    shutil.copytree(computed_once, copy, symlinks=True, copy_function=shutil.copyfile)
     for path in (copy / "rounds").iterdir():
         path.touch()
     codes, texts = ended(work(copy))

@@ -22,18 +22,8 @@ def undisturbed_with(tmp_path_factory, small_fasta):
     @functools.cache
     def run(*options):
         folder = tmp_path_factory.mktemp("undisturbed") / "run"
-        command = [
-            "predict",
-            str(small_fasta),
-            "-o",
-            str(folder),
-            "--devices",
-            "cpu:2",
-            "-q",
-            "--embeddings=fp16",
-            "--published-files",
-        ]
-        assert main([*command, *options]) == 0
+        command = ["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"]
+        assert main([*command, "--embeddings=fp16", "--published-files", *options]) == 0
         return folder
 
     return run
@@ -163,33 +153,33 @@ def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
     assert 0 <= rank["unused"] < 1
 
 
-def test_status_and_aggregate_accept_a_finished_run(undisturbed, virnucpro):
+def test_status_and_aggregate_accept_a_finished_run(undisturbed, called):
     before = (undisturbed / "predictions.tsv").read_bytes()
-    status = virnucpro("status", undisturbed, "--json")
+    status = called("status", undisturbed, "--json")
     assert status.returncode == 0, status.stderr
     assert json.loads(status.stdout)["state"] == "complete"
-    again = virnucpro("aggregate", undisturbed)
+    again = called("aggregate", undisturbed)
     assert again.returncode == 0, again.stderr
     assert (undisturbed / "predictions.tsv").read_bytes() == before
 
 
-def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, tmp_path, virnucpro):
-    refused = virnucpro("predict", small_fasta, "-o", undisturbed)
+def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, tmp_path, called):
+    refused = called("predict", small_fasta, "-o", undisturbed)
     assert refused.returncode == 1
     assert "--resume" in refused.stderr
     assert "--force" in refused.stderr
     other = tmp_path / "other.fa"
     other.write_text(">other\n" + "ATGGCC" * 100 + "\n")
-    refused = virnucpro("predict", other, "-o", undisturbed, "--resume")
+    refused = called("predict", other, "-o", undisturbed, "--resume")
     assert refused.returncode == 1
     assert str(other) in refused.stderr
-    refused = virnucpro("predict", small_fasta, "-o", undisturbed, "--resume", "--window", "300")
+    refused = called("predict", small_fasta, "-o", undisturbed, "--resume", "--window", "300")
     assert refused.returncode == 1
     assert "window was 500 and is now 300" in refused.stderr
 
 
-def test_a_finished_run_is_resumed_without_computing(undisturbed, small_fasta, virnucpro):
-    again = virnucpro("predict", small_fasta, "-o", undisturbed, "--resume")
+def test_a_finished_run_is_resumed_without_computing(undisturbed, small_fasta, called):
+    again = called("predict", small_fasta, "-o", undisturbed, "--resume")
     assert again.returncode == 0, again.stderr
     assert len(json.loads((undisturbed / "run.json").read_text())["launches"]) == 1
 
@@ -210,9 +200,9 @@ def test_standard_input_and_compressed_input_give_the_same_table(
     assert again.returncode == 0, again.stderr
 
 
-def test_an_empty_file_gives_header_only_tables(tmp_path, virnucpro, tables):
+def test_an_empty_file_gives_header_only_tables(tmp_path, called, tables):
     (tmp_path / "empty.fa").touch()
-    done = virnucpro("predict", tmp_path / "empty.fa", "-o", tmp_path / "run")
+    done = called("predict", tmp_path / "empty.fa", "-o", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     for name in ("predictions.tsv", "windows.tsv"):
         assert len((tmp_path / "run" / name).read_text().splitlines()) == 1
