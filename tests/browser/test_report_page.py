@@ -8,7 +8,7 @@ import pytest
 
 from virnucpro.cli.main import main
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("one_process")]
 
 HOSTILE = [
     "<script>alert(1)</script>",

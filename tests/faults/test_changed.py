@@ -12,6 +12,8 @@ from virnucpro.pipeline.run import input_check
 from virnucpro.sequences.builder import input_digests
 from virnucpro.sequences.spec import json_digest
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 
 def edit_a_base(path):
     text = path.read_bytes()

@@ -14,6 +14,8 @@ from virnucpro.pipeline.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 PASSING = {"run.lock", "status.json", "launches", "logs", "report.html"}
 PASSING |= {f"virnucpro{part}_mqc.json" for part in ("", "_calls", "_scores")}
 """Files that no result depends on after a run has ended; reports are made anew from the tables."""
@@ -106,7 +108,7 @@ def test_a_truncated_file_is_detected(share, copy_of_run):
 
 
 def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
-    copy_of_run, undisturbed, few_fasta, tmp_path, virnucpro, difference_of, capsys
+    copy_of_run, undisturbed, few_fasta, tmp_path, called, difference_of, capsys
 ):
     run = RunDirectory(copy_of_run)
     (_, flipped), (_, torn), *whole = run.segments()
@@ -131,14 +133,14 @@ def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
     assert main(["verify", str(run.root)]) == 2
     assert set(run.segments()) == set(whole)
 
-    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
     assert main(["verify", str(run.root)]) == 0
     assert difference_of(undisturbed, run.root) == []
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
+def test_a_flipped_segment_is_never_aggregated(copy_of_run, called, tables):
     run = RunDirectory(copy_of_run)
     right = {row["seq_name"]: row for row in tables(run.predictions)}
     for row in right.values():
@@ -147,7 +149,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, virnucpro, tables):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    done = virnucpro("aggregate", run.root)
+    done = called("aggregate", run.root)
     assert done.returncode == 2
     assert f"unit-{unit:06d}.h5: truncated or altered" in done.stderr
     rows = tables(run.predictions)

@@ -14,6 +14,8 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.segment import Segment, commit_segment, read_segment
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
 
 
@@ -27,7 +29,7 @@ def records_of_rows(run, first, last):
 
 @pytest.mark.parametrize("what", [pytest.param("segment", marks=pytest.mark.slow), "shard"])
 def test_lost_segments_are_listed_and_recomputed(
-    what, copy_of_run, undisturbed, few_fasta, virnucpro, tables, difference_of, capsys
+    what, copy_of_run, undisturbed, few_fasta, called, tables, difference_of, capsys
 ):
     run = RunDirectory(copy_of_run)
     _, path = run.segments()[1]
@@ -45,7 +47,7 @@ def test_lost_segments_are_listed_and_recomputed(
     assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
     assert "have no result yet" in capsys.readouterr().err
 
-    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, run.root) == []
     assert not run.missing.exists()
@@ -118,7 +120,7 @@ def test_a_stray_file_is_refused_by_name_and_never_merged(
 
 
 def test_leftovers_and_other_files_are_ignored(
-    copy_of_run, undisturbed, few_fasta, virnucpro, difference_of
+    copy_of_run, undisturbed, few_fasta, called, difference_of
 ):
     run = RunDirectory(copy_of_run)
     _, path = run.segments()[0]
@@ -132,7 +134,7 @@ def test_leftovers_and_other_files_are_ignored(
     for file in (ours, *others):
         file.write_bytes(path.read_bytes()[:900])
     assert main(["verify", str(run.root)]) == 0
-    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
+    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, run.root) == []
     assert not ours.exists()

@@ -11,6 +11,8 @@ from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import commit_segment, read_segment
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 
 @pytest.fixture
 def surviving(undisturbed, tmp_path):

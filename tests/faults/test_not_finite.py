@@ -13,7 +13,7 @@ from virnucpro.encoders.esm2.config import TOKENS
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 N_RECORDS = 40
 POISON = 17
 
@@ -71,27 +71,18 @@ def overflowing(bundle_with):
     return bundle_with("protein.safetensors", change)
 
 
-def predict(virnucpro, fasta, run, *options, bundle="mini-deep"):
-    command = (
-        "predict",
-        fasta,
-        "-o",
-        run,
-        "--devices",
-        "cpu:1",
-        "--no-fallback",
-        "--embeddings=fp16",
-    )
-    return virnucpro(*command, "--bundle", bundle, *options)
+def predict(program, fasta, run, *options, bundle="mini-deep"):
+    command = ("predict", fasta, "-o", run, "--devices", "cpu:1", "--bundle", bundle)
+    return program(*command, "--no-fallback", "--embeddings=fp16", *options)
 
 
 def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
-    one_with_tryptophan, tryptophan, virnucpro, tables, tmp_path
+    one_with_tryptophan, tryptophan, called, tables, tmp_path
 ):
     healthy, run = tmp_path / "healthy", tmp_path / "run"
-    assert predict(virnucpro, one_with_tryptophan, healthy).returncode == 0
+    assert predict(called, one_with_tryptophan, healthy).returncode == 0
     bundle = tryptophan(3e38, -3e38)  # weights must be finite; their variance overflows
-    done = predict(virnucpro, one_with_tryptophan, run, bundle=bundle)
+    done = predict(called, one_with_tryptophan, run, bundle=bundle)
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
     assert {row["seq_name"] for row in quarantined} == {f"r{POISON}"}
@@ -111,12 +102,12 @@ def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
 
 
 def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
-    one_with_tryptophan, overflowing, virnucpro, tables, tmp_path
+    one_with_tryptophan, overflowing, called, tables, tmp_path
 ):
     runs = {precision: tmp_path / precision for precision in ("fp32", "fp16")}
     for precision, run in runs.items():
         options = ("--precision", precision, "-q")
-        done = predict(virnucpro, one_with_tryptophan, run, *options, bundle=overflowing)
+        done = predict(called, one_with_tryptophan, run, *options, bundle=overflowing)
         assert done.returncode == 0, done.stderr
     full, half = (tables(run / "predictions.tsv") for run in runs.values())
     assert half[POISON]["status"] == "scored"
@@ -135,7 +126,7 @@ def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
 
 
 def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
-    one_with_tryptophan, bundle_with, virnucpro, tables, tmp_path
+    one_with_tryptophan, bundle_with, called, tables, tmp_path
 ):
     def change(content):
         tensors = load(content)
@@ -146,7 +137,7 @@ def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
     proteins = tmp_path / "proteins.faa"
     proteins.write_text(">a\nMKLVWW\n>b\n\n>c\nMSTNPKPQRKTKRNTNRRPQDVKFPGG\n")
     command = ("embed", proteins, "-e", model, "--devices", "cpu:1", "-q", "-o")
-    done = virnucpro(*command, run)
+    done = called(*command, run)
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
     assert {row["reason"] for row in quarantined} == {"overflow"}
@@ -157,7 +148,7 @@ def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
         " 2 of these rows exceed the range of fp16. To keep their vectors, start a new run with "
         "--embeddings fp32."
     )
-    kept = virnucpro(*command, tmp_path / "kept", "--embeddings", "fp32")
+    kept = called(*command, tmp_path / "kept", "--embeddings", "fp32")
     assert (kept.returncode, kept.stderr) == (0, "")
 
 
@@ -175,6 +166,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 def test_without_memory_for_a_fallback_a_row_is_quarantined(
     one_with_tryptophan, overflowing, virnucpro, tables, tmp_path, monkeypatch
 ):
+    # the memory of a worker, which is a process of its own
     (tmp_path / "sitecustomize.py").write_text(NO_FREE_MEMORY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     run = tmp_path / "run"
