@@ -36,10 +36,10 @@ def command(folder, out, *options):
     ]
 
 
-def start(folder, out, task, **environment):
+def start(folder, out, task):
     words = [sys.executable, "-m", "virnucpro", *command(folder, out, "--task", task)]
     path = os.pathsep.join(sys.path)
-    return subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path, **environment})
+    return subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
 
 
 def rows(out):
@@ -68,18 +68,20 @@ def test_processes_at_once_write_the_table_of_one_process(folder, alone, tmp_pat
     assert "launch, incomplete: 6 files: 3 done, 1 skipped, 1 partial, 1 failed" in shown
 
 
-def test_an_array_element_more_than_files_has_nothing_to_do(folder, alone, tmp_path, capsys):
-    bounds = {"MIN": "1", "MAX": "7", "STEP": "1"}
-    array = {f"SLURM_ARRAY_TASK_{name}": number for name, number in bounds.items()}
-    last = start(folder, tmp_path, "auto", **array, SLURM_ARRAY_TASK_ID="7")
-    assert last.wait(60) == 0
+def test_an_array_element_more_than_files_has_nothing_to_do(
+    folder, alone, tmp_path, capsys, monkeypatch
+):
+    for name, number in {"MIN": "1", "MAX": "7", "STEP": "1", "ID": "7"}.items():
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", number)
+    assert main(command(folder, tmp_path, "--task", "auto")) == 0
     assert main(["status", "--json", str(tmp_path)]) == 2
     shown = json.loads(capsys.readouterr().out)
     assert (shown["state"], shown["left"]) == ("stopped", 6)
-    tasks = [start(folder, tmp_path, "auto", **array, SLURM_ARRAY_TASK_ID=n) for n in "123"]
-    tasks += [start(folder, tmp_path, f"{number}/7") for number in (3, 4, 5)]
-    for task in tasks:
-        task.wait(60)
+    for number in "123":
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", number)
+        main(command(folder, tmp_path, "--task", "auto"))
+    for number in (3, 4, 5):
+        main(command(folder, tmp_path, "--task", f"{number}/7"))
     assert rows(tmp_path) == alone
 
 
