@@ -23,7 +23,7 @@ from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.encoder import pack
 from virnucpro.errors import BundleError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("one_process")]
 
 SHORT_TIMEOUTS = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
 DATA = str(Path(__file__).parents[1] / "data")
