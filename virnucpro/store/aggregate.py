@@ -32,6 +32,7 @@ from virnucpro.store.residues import item_offsets
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_segment
+from virnucpro.store.vector_ranges import in_ranges
 
 __all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_surveyed_embeddings"]
 
@@ -87,6 +88,8 @@ def write_embeddings(
     """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
 
     This needs 1 byte of memory per row, and 8 bytes of temporary disk space per item beside `path`.
+    Vectors below 4 kB may use as much temporary disk space as in the file, if it is free; see
+    `in_ranges`.
 
     The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for missing and
     quarantined rows; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status`
@@ -124,8 +127,8 @@ def write_embeddings(
     with write_file(path) as stream:
         file = _lay_out(stream, layout, coverage.row_state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
-            for some in all_vectors(coverage, index.item_row, row_items, layout):
-                file.write(some)
+            vectors = all_vectors(coverage, index.item_row, row_items, layout)
+            _write(stream, file, in_ranges(vectors, layout, path.parent))
 
 
 def write_surveyed_embeddings(
@@ -143,7 +146,7 @@ def write_surveyed_embeddings(
     Each segment is read and verified once. The file has the same bytes as a file that
     `write_embeddings` writes with the coverage from `survey`. The states of the rows are
     written last. This needs a few hundred MB of memory, the memory of the survey, 1 byte per row,
-    and 8 bytes of temporary disk space per item.
+    and temporary disk space as `write_embeddings`.
 
     Parameters
     ----------
@@ -181,17 +184,16 @@ def write_surveyed_embeddings(
         unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
         layout = _layout(unknown, index, views, embeddings_of(*first), about or {})
         file = _lay_out(stream, layout, state, index)
-        with (
-            _row_items(stream, layout, index, path.parent) as row_items,
-            EarlySync(stream.fileno()) as sync,
-        ):
-            for some in segment_vectors(chain([first], reading), row_items, layout):
-                file.write(some)
-                sync.wrote(some.bytes.nbytes)
-        coverage = survey.coverage()
-        accept(coverage)
-        for some in missing_vectors(coverage.row_state, index.item_row, layout):
-            file.write(some)
+        with _row_items(stream, layout, index, path.parent) as row_items:
+
+            def vectors() -> Iterator[ItemVectors]:
+                nonlocal coverage
+                yield from segment_vectors(chain([first], reading), row_items, layout)
+                coverage = survey.coverage()
+                accept(coverage)
+                yield from missing_vectors(coverage.row_state, index.item_row, layout)
+
+            _write(stream, file, in_ranges(vectors(), layout, path.parent))
         file.update(_counts(coverage, index), _status(coverage.row_state, index))
     return coverage
 
@@ -344,6 +346,14 @@ def _lay_out(
     if layout.offsets is not None:
         columns["offsets"] = (n_items + 1, [layout.offsets])
     return EmbeddingsFile(stream, layout, columns, reserve=reserve)
+
+
+def _write(stream: IO[bytes], file: EmbeddingsFile, vectors: Iterable[ItemVectors]) -> None:
+    """Write vectors, and flush them to disk meanwhile."""
+    with EarlySync(stream.fileno()) as sync:
+        for some in vectors:
+            file.write(some)
+            sync.wrote(len(some.items) * some.bytes.shape[1])
 
 
 def _row_items(stream: IO[bytes], layout: Layout, index: ItemIndex, folder: Path) -> RowItems:

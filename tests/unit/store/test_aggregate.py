@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from virnucpro.errors import SegmentError, StoreError
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store import aggregate, item_vectors, row_items
+from virnucpro.store import aggregate, item_vectors, row_items, vector_ranges
 from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
 from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.schema import RowState
@@ -134,9 +134,15 @@ def test_vectors_are_right_for_any_order_part_size_and_gaps(
             (aggregate, "_ITEMS_AT_ONCE", 30),
             (row_items, "_ITEMS_AT_ONCE", 30),
             (row_items, "_BUCKET_BITS", 6),
+            (vector_ranges, "_RANGE_BYTES", 100),
+            (vector_ranges, "_HELD_BYTES", 400),
+            (vector_ranges, "_LEAST_BYTES", 100),
         ):
             patch.setattr(module, constant, data.draw(st.integers(1, most), label=constant))
         write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
+        patch.setattr(vector_ranges, "_PAGE_BYTES", 0)
+        write_embeddings(run.root / "direct", coverage, index_of(item_row), VIEWS)
+    assert run.embeddings.read_bytes() == (run.root / "direct").read_bytes()
     with h5py.File(run.embeddings) as file:
         np.testing.assert_array_equal(
             file["embeddings"][:], expected_vectors(item_row, coverage.row_state, dtype)
@@ -210,9 +216,11 @@ from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 from virnucpro.run_dir import RunDirectory
+from virnucpro.store import vector_ranges
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import survey
 
+vector_ranges._HELD_BYTES = vector_ranges._LEAST_BYTES = int(sys.argv[4])
 run, target = RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])
 coverage = survey(run, np.array([0, 5, 7, 12]), "f" * 64)
 rows = np.arange(6000) % 12
@@ -259,10 +267,10 @@ print(json.dumps(results))
 """
 
 
-def outcomes(run, target, way) -> list[tuple[object, str, int]]:
+def outcomes(run, target, way, held=64 << 20) -> list[tuple[object, str, int]]:
     (target / "embeddings.h5").write_bytes(b"former")
     result = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, run.root, target, way],
+        [sys.executable, "-c", FULL_DISK, run.root, target, way, str(held)],
         capture_output=True,
         text=True,
         check=False,
@@ -271,10 +279,11 @@ def outcomes(run, target, way) -> list[tuple[object, str, int]]:
     return json.loads(result.stdout)
 
 
-def test_a_file_size_limit_at_any_position_raises_an_error(run, tmp_path):
+@pytest.mark.parametrize("held", [64 << 20, 50_000], ids=["in memory", "in a temporary file"])
+def test_a_file_size_limit_at_any_position_raises_an_error(run, tmp_path, held):
     target = tmp_path / "target"
     target.mkdir()
-    results = outcomes(run, target, "limited")
+    results = outcomes(run, target, "limited", held)
     failed = [entry for entry in results if entry[1] == "File too large"]
     assert len(failed) > 60
     assert {size for *_, size in failed} == {len(b"former")}
@@ -296,8 +305,9 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_disk_full_at_any_position_raises_an_error(run, small_disk):
-    results = outcomes(run, small_disk, "filled")
+@pytest.mark.parametrize("held", [64 << 20, 50_000], ids=["in memory", "in a temporary file"])
+def test_a_disk_full_at_any_position_raises_an_error(run, small_disk, held):
+    results = outcomes(run, small_disk, "filled", held)
     failed = [entry for entry in results if entry[1] == "No space left on device"]
     assert len(failed) >= 10
     assert {size for *_, size in failed} == {len(b"former")}
