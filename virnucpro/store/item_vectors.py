@@ -43,8 +43,11 @@ def all_vectors(
 
 
 def undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segment]]:
-    """Yield path and content of each segment in use; raise the error of a damaged segment."""
-    for path, segment in read_segments(coverage.done.values()):
+    """Yield path and content of each segment in use; raise the error of a damaged segment.
+
+    The order is that of `Survey.read`.
+    """
+    for path, segment in read_segments(reversed(list(coverage.done.values()))):
         if isinstance(segment, DamagedSegmentError):
             raise segment
         yield path, segment

@@ -1,6 +1,7 @@
 """Find and check segment files in any folders, without the folder of their run."""
 
 import filecmp
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from virnucpro.store.segment import Segment, read_segment, read_segments
 __all__ = ["LooseCoverage", "LooseSurvey", "RowNames", "find_segments", "survey_loose"]
 
 _IN_RUN = "shards/rank-*/unit-*.h5"
+_NAME = re.compile(r"unit-([0-9]+)\.h5")
 _PATTERNS = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
 
 IntArray = npt.NDArray[np.int64]
@@ -164,19 +166,22 @@ class LooseSurvey:
         self._rejected: list[RejectedFile] = []
 
     def read(self) -> Iterator[tuple[Path, Segment]]:
-        """Yield path and content of the first valid segment of each unit, in path order.
+        """Yield path and content of valid segments, from the last unit to the first.
 
-        Segments of another run than that of the first segment are not yielded.
+        The order is that of `Survey.read` if files are named by their units. A copy with a lower
+        path follows the segment that it replaces. Segments of another run than that of the first
+        segment are not yielded.
         """
-        firsts = set[int]()
-        for path, segment in read_segments(self._paths):
+        used = dict[int, Path]()
+        for path, segment in read_segments(sorted(self._paths, key=_last_unit_first)):
             if isinstance(segment, DamagedSegmentError):
                 self._rejected.append(RejectedFile(path, str(segment), damaged=True))
             else:
                 span = _span(path, segment, self._n_rows)
                 self._spans.append(span)
-                if span.fingerprint == self._spans[0].fingerprint and span.first not in firsts:
-                    firsts.add(span.first)
+                own = span.fingerprint == self._spans[0].fingerprint
+                if own and path <= used.get(span.first, path):
+                    used[span.first] = path
                     yield path, segment
 
     def coverage(self) -> LooseCoverage:
@@ -185,7 +190,7 @@ class LooseSurvey:
             raise StoreError(
                 f"none of {len(self._rejected):,} files is a valid segment. Give other files."
             )
-        _refuse_other_runs(self._spans)
+        _refuse_other_runs(sorted(self._spans, key=lambda span: span.path))
         spans, notes = _distinct(sorted(self._spans, key=lambda span: span[:3]))
         n_rows = spans[-1].last if self._n_rows is None else self._n_rows
         state = np.full(n_rows, RowState.MISSING, np.uint8)
@@ -197,10 +202,15 @@ class LooseSurvey:
             done={(span.first, span.last): span.path for span in spans},
             row_state=state,
             gaps=tuple((end, start) for (_, end), (start, _) in pairwise(edges) if end < start),
-            rejected=tuple(self._rejected),
+            rejected=tuple(sorted(self._rejected)),
             notes=notes,
             n_rows=self._n_rows,
         )
+
+
+def _last_unit_first(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    return -int(match[1]) if match else 0
 
 
 def _span(path: Path, segment: Segment, n_rows: int | None) -> _Span:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store import coverage
-from virnucpro.store.coverage import survey, valid_segment
+from virnucpro.store.coverage import Survey, survey, valid_segment
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import encode_segment, read_segment
 from virnucpro.store.writer import ShardWriter
@@ -111,6 +111,20 @@ def test_segments_are_verified_at_the_same_time_and_kept_in_order(run, unit_of_r
 
     monkeypatch.setattr(coverage, "read_segment", verified)
     assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
+
+
+def test_segments_are_read_from_the_last_unit_and_listed_from_the_first(run, unit_of_run):
+    for unit in range(3):
+        ShardWriter(run, 0).commit(unit_of_run(unit, quarantined=[int(BOUNDS[unit])]))
+        ShardWriter(run, 1).commit(unit_of_run(unit))
+        torn = run.segment(1, unit)
+        torn.write_bytes(torn.read_bytes()[:-1])
+    reading = Survey(run, BOUNDS, FINGERPRINT)
+    assert [segment.unit for _, segment in reading.read()] == [2, 1, 0]
+    found = reading.coverage()
+    assert list(found.done) == [0, 1, 2]
+    assert list(found.reasons) == BOUNDS[:3].tolist()
+    assert found.rejected_paths == tuple(run.segment(1, unit) for unit in range(3))
 
 
 def test_an_error_that_is_not_the_file_s_ends_the_survey(run, unit_of_run, monkeypatch):

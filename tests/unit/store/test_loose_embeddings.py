@@ -54,14 +54,17 @@ def test_one_reading_gives_the_same_bytes_as_two(
     folder = tmp_path_factory.mktemp("loose")
     bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     units = st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=12)
+    names = st.integers(0, 3)  # the name of a loose file may be that of another unit
     for number, unit in enumerate(data.draw(units, label="units, copies among them")):
+        path = folder / str(number) / f"unit-{data.draw(names, label='name'):06d}.h5"
+        path.parent.mkdir()
         first, last = bounds[unit], bounds[unit + 1]
         segment = make_segment(
             unit, first, last, dtype=dtype, quarantined=[last - 1] if unit % 3 == 2 else []
         )
         rounded = segment.embeddings * np.array(1 + number / 4096, dtype)
-        commit_segment(folder / f"{number}.h5", replace(segment, embeddings=rounded))
-    paths = data.draw(st.permutations(list(folder.iterdir())))
+        commit_segment(path, replace(segment, embeddings=rounded))
+    paths = data.draw(st.permutations(list(folder.glob("*/*"))))
     torn = data.draw(st.sampled_from([None, *paths[1:]]), label="torn")
     if torn is not None:
         torn.write_bytes(torn.read_bytes()[:-1])
@@ -76,6 +79,12 @@ def test_one_reading_gives_the_same_bytes_as_two(
     assert coverage.done == twice.done
     assert (folder / "once").read_bytes() == (folder / "twice").read_bytes()
     shutil.rmtree(folder)
+
+
+def test_segments_are_read_from_the_last_unit_to_the_first(put):
+    paths = [put(0), put(2, "b"), put(1), put(1, "c"), put(2, "c")]
+    read = [path for path, _ in LooseSurvey(paths, 15).read()]
+    assert read == [paths[1], paths[2], paths[0]]
 
 
 def test_rows_without_a_segment_are_nan(put, tmp_path):
