@@ -49,6 +49,8 @@ _COLUMN_ATTRIBUTES: Final[Mapping[str, Mapping[str, object]]] = {
     "sequence_ids": {"order": "input"},
     "status": {"codes": [state.name.lower() for state in RowState]},
 }
+_AT_ONCE: Final = 256 << 10
+"""Bytes per system call; pieces of 1 MB or more need three times the CPU time (decision 0070)."""
 _NO_PREALLOCATION = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -184,7 +186,7 @@ class EmbeddingsFile:
         data, size = some.bytes.reshape(-1).data, self._layout.item_bytes
         for item, first, last in some.groups():
             part, place = data[first * size : last * size], self.offset + item * size
-            if (written := os.pwrite(self._handle, part, place)) < len(part):
+            if (written := os.pwrite(self._handle, part[:_AT_ONCE], place)) < len(part):
                 write_all(self._handle, part[written:], place + written)
 
     def update(
@@ -386,6 +388,6 @@ def _space_note(handle: int, layout: Layout) -> str:
 def write_all(handle: int, data: memoryview, offset: int) -> None:
     """Write all of `data` at `offset` of a file; repeat the system call if it was incomplete."""
     while data:
-        written = os.pwrite(handle, data, offset)
+        written = os.pwrite(handle, data[:_AT_ONCE], offset)
         data = data[written:]
         offset += written
