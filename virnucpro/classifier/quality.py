@@ -1,6 +1,6 @@
 """Composition of records (GC, known bases, complexity), from which flags are derived."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -32,13 +32,16 @@ _BLOCK_BASES: Final = 10_000
 
 _BATCH_BASES: Final = 1 << 14
 """Bases examined at once: their arrays fit into the cache of a core."""
+
+_WORD: Final = 12
+"""Bases of a word."""
 _WORD_BITS: Final = 24
-"""Bits of a 12-mer."""
+_RECORDS: Final = 1 << 8
+"""Most records in a batch: the number of a record and a 12-mer have 32 bits."""
+_CODES: Final = bytes(b"ACGT".find(letter) % 5 for letter in range(256))
+"""Codes 0 to 3 of the letters ACGT, and 4 of every other letter."""
 
 IntArray: TypeAlias = NDArray[np.int64]
-
-_CODES: Final = np.full(256, 4, np.uint8)
-_CODES[list(b"ACGT")] = range(4)
 
 
 def record_quality(index: SequenceIndex) -> RecordQuality:
@@ -50,14 +53,12 @@ def record_quality(index: SequenceIndex) -> RecordQuality:
     not_simple = np.ones(index.n_records, np.bool_)
     for first, last in _batches(index.record_lengths):
         samples = [_sample(index, record) for record in range(first, last)]
-        lengths = np.fromiter(map(len, samples), np.int64, len(samples))
-        codes = _CODES[np.frombuffer(b"".join(samples), np.uint8)]
-        counts = _count(np.repeat(np.arange(len(samples)), lengths), codes, len(samples), 5)
-        n_known = counts[:, :4].sum(axis=1)
+        lengths, counts, not_simple[first:last] = _examine(samples)
+        bases = counts.sum(axis=(2, 3))
+        n_known = bases[:, :4].sum(axis=1)
         np.divide(n_known, lengths, out=known[first:last], where=lengths > 0)
-        gc_bases = counts[:, 1:3].sum(axis=1)
+        gc_bases = bases[:, 1:3].sum(axis=1)
         np.divide(gc_bases, n_known, out=gc[first:last], where=n_known > 0)
-        not_simple[first:last] = _are_complex(codes, lengths)
     invalid = index.record_status == RecordStatus.INVALID_LETTERS
     gc[invalid], known[invalid], not_simple[invalid] = np.nan, np.nan, True
     return RecordQuality(gc, known, not_simple)
@@ -65,14 +66,14 @@ def record_quality(index: SequenceIndex) -> RecordQuality:
 
 def is_complex(bases: bytes) -> bool:
     """Return False for a simple or tandem repeat; True if there are too few bases to judge."""
-    codes = _CODES[np.frombuffer(bases, np.uint8)]
-    return bool(_are_complex(codes, np.array([len(bases)]))[0])
+    return bool(_examine([bases])[2][0])
 
 
 def _batches(lengths: IntArray) -> Iterator[tuple[int, int]]:
     """Yield first record, last record + 1 of consecutive records with about `_BATCH_BASES`."""
     if len(lengths):
-        ends = np.cumsum(np.clip(lengths, _SHORTEST, _BLOCKS * _BLOCK_BASES))
+        shortest = _BATCH_BASES // _RECORDS
+        ends = np.cumsum(np.clip(lengths, shortest, _BLOCKS * _BLOCK_BASES))
         cuts = 1 + np.flatnonzero(np.diff(ends // _BATCH_BASES))
         yield from pairwise([0, *cuts.tolist(), len(lengths)])
 
@@ -86,34 +87,67 @@ def _sample(index: SequenceIndex, record: int) -> bytes:
     return b"".join(index.record_sequence(record, a, a + _BLOCK_BASES) for a in starts)
 
 
-def _are_complex(codes: NDArray[np.uint8], lengths: IntArray) -> NDArray[np.bool_]:
-    """Return `is_complex` of joined sequences: uint8 codes of all bases, int64 lengths."""
-    if len(codes) < _SHORTEST:
-        return np.ones(len(lengths), np.bool_)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    c = codes.astype(np.int32)
-    triplets = c[:-2] * 16 + c[1:-1] * 4 + c[2:]
-    known = (c[:-2] < 4) & (c[1:-1] < 4) & (c[2:] < 4) & (owner[:-2] == owner[2:])
-    counts = _count(owner[:-2][known], triplets[known], len(lengths), 64)
-    n_triplets = counts.sum(axis=1)
-    shares = counts / np.maximum(n_triplets, 1)[:, None]
+def _examine(samples: Sequence[bytes]) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+    """Return lengths, `_count_triplets` and `is_complex` of at most `_RECORDS` samples."""
+    lengths = np.fromiter(map(len, samples), np.int64, len(samples))
+    numbers = np.arange(len(samples), dtype=np.uint32)
+    owner = np.repeat(numbers, lengths + 1)
+    codes = _joined(samples)
+    counts = _count_triplets(codes, owner, len(samples))
+    known = counts[:, :4, :4, :4].reshape(len(samples), 64)
+    n_triplets = known.sum(axis=1)
+    shares = known / np.maximum(n_triplets, 1)[:, None]
     entropy = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1)
-    hexamers = triplets[:-3] * 64 + triplets[3:]
-    words = hexamers[:-6] * 4096 + hexamers[6:]
-    inside = known[:-9] & known[3:-6] & known[6:-3] & known[9:] & (owner[:-11] == owner[11:])
-    keys = np.sort(owner[:-11][inside] << _WORD_BITS | words[inside])
-    owners = keys >> _WORD_BITS
-    n_words = np.bincount(owners, minlength=len(lengths))
-    new = np.diff(keys, prepend=-1) != 0
-    n_distinct = np.bincount(owners[new], minlength=len(lengths))
+    # Half of the 12-mers nearly always suffice to show that a third of all are distinct.
+    n_words = lengths - (_WORD - 1)
+    words = _distinct(_words(codes, owner, 2))
+    n_distinct = np.diff(np.searchsorted(words, numbers << _WORD_BITS), append=len(words))
     varied = (n_words < _SHORTEST) | (n_distinct >= _DISTINCT * n_words)
-    complex_ones: NDArray[np.bool_] = (n_triplets < _SHORTEST) | (entropy >= _ENTROPY) & varied
-    return complex_ones
+    for number in np.flatnonzero(~varied).tolist():
+        varied[number] = _is_varied(samples[number])
+    return lengths, counts, (n_triplets < _SHORTEST) | (entropy >= _ENTROPY) & varied
 
 
-def _count(
-    owner: IntArray, values: NDArray[np.integer], n_owners: int, n_values: int
-) -> NDArray[np.int64]:
-    """Return how often each owner has each value, int64 (n_owners, n_values)."""
-    counts = np.bincount(owner * n_values + values, minlength=n_owners * n_values)
-    return counts.reshape(n_owners, n_values)
+def _joined(samples: Sequence[bytes]) -> NDArray[np.uint8]:
+    """Return the codes of all samples; an unknown base follows each of them, and 12 the last."""
+    return np.frombuffer(b"N".join([*samples, b"N" * _WORD]).translate(_CODES), np.uint8)
+
+
+def _count_triplets(codes: NDArray[np.uint8], owner: NDArray[np.uint32], n: int) -> IntArray:
+    """Return the number of bases of each sample by the codes of the base and of the next two.
+
+    The counts are int64 (n, 8, 8, 8). `owner` has the sample of each base.
+    """
+    size = len(owner)
+    c = codes[: size + 2].astype(np.uint16)
+    triplets = c[:-2] << 6 | c[1:-1] << 3 | c[2:]
+    return np.bincount(owner << 9 | triplets, minlength=n << 9).reshape(n, 8, 8, 8)
+
+
+def _words(codes: NDArray[np.uint8], owner: NDArray[np.uint32], step: int) -> NDArray[np.uint32]:
+    """Return every `step`-th 12-mer without unknown bases, behind the number of its sample."""
+    c, unknown = codes & 3, codes >> 2
+    c = c[:-2] << 4 | c[1:-1] << 2 | c[2:]
+    unknown = unknown[:-2] | unknown[1:-1] | unknown[2:]
+    words = owner[::step].copy()
+    any_unknown = np.zeros(len(words), np.uint8)
+    for first in range(0, _WORD, 3):
+        part = slice(first, first + len(owner), step)
+        words <<= 6
+        words |= c[part]
+        any_unknown |= unknown[part]
+    known: NDArray[np.uint32] = words[any_unknown == 0]
+    return known
+
+
+def _distinct(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return `numpy.unique` of the words; this is faster."""
+    words.sort()
+    distinct: NDArray[np.uint32] = words[np.diff(words, prepend=~words[:1]) != 0]
+    return distinct
+
+
+def _is_varied(sample: bytes) -> bool:
+    """Return whether a third of all 12-mers are distinct, or there are too few to judge."""
+    words = _words(_joined([sample]), np.zeros(len(sample), np.uint32), 1)
+    return len(words) < _SHORTEST or len(_distinct(words)) >= _DISTINCT * len(words)

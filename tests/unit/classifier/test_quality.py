@@ -45,6 +45,7 @@ def test_gc_and_known_bases_are_shares_of_each_record(quality_of):
         (random_bases(300, gc=0.2), True),
         (random_bases(300, gc=0.8), True),
         (random_bases(500) * 2, True),  # two copies, as of a circular genome
+        (random_bases(200) * 2 + random_bases(100), True),
         (random_bases(100) * 5, False),
         (random_bases(359) * 28, False),  # a satellite
         (random_bases(359) + b"N" * 5 + random_bases(3_000), True),
