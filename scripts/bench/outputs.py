@@ -22,6 +22,7 @@ from virnucpro.pipeline.jobs.job import SilentReporter
 from virnucpro.pipeline.run.manifest import Manifest, write_manifest
 from virnucpro.pipeline.run.outputs import write_tables
 from virnucpro.pipeline.run.report import report_on
+from virnucpro.pipeline.run.run_quality import RunQuality
 from virnucpro.pipeline.run.session import Session
 from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
@@ -82,7 +83,7 @@ def measure_tables(run: RunDirectory, index: SequenceIndex) -> None:
         table_version=TABLE_VERSION,
         published_files=False,
     )
-    session = Session(run, manifest, index, coverage.bounds)
+    session = Session(run, manifest, index, coverage.bounds, RunQuality(index))
     write_manifest(run, manifest)
     idle = anonymous_memory()
     wall, cpu, peak = timed(lambda: write_tables(run, session, coverage))

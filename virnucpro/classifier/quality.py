@@ -1,6 +1,7 @@
 """Composition of records (GC, known bases, complexity), from which flags are derived."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -44,10 +45,17 @@ _CODES: Final = bytes(b"ACGT".find(letter) % 5 for letter in range(256))
 IntArray: TypeAlias = NDArray[np.int64]
 
 
-def record_quality(index: SequenceIndex) -> RecordQuality:
+def record_quality(
+    index: SequenceIndex, stopped: Callable[[], bool] = lambda: False
+) -> RecordQuality:
     """Return the composition of all records of an index, from up to 100,000 bases of each.
 
-    That of records with invalid letters is unknown.
+    That of records with invalid letters is unknown. `stopped` is called after each batch.
+
+    Raises
+    ------
+    concurrent.futures.CancelledError
+        If `stopped` returns True.
     """
     gc, known = (np.full(index.n_records, np.nan) for _ in range(2))
     not_simple = np.ones(index.n_records, np.bool_)
@@ -59,6 +67,8 @@ def record_quality(index: SequenceIndex) -> RecordQuality:
         np.divide(n_known, lengths, out=known[first:last], where=lengths > 0)
         gc_bases = bases[:, 1:3].sum(axis=1)
         np.divide(gc_bases, n_known, out=gc[first:last], where=n_known > 0)
+        if stopped():
+            raise CancelledError
     invalid = index.record_status == RecordStatus.INVALID_LETTERS
     gc[invalid], known[invalid], not_simple[invalid] = np.nan, np.nan, True
     return RecordQuality(gc, known, not_simple)

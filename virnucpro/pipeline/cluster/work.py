@@ -21,14 +21,13 @@ from virnucpro.pipeline.parts.rounds import (
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.pipeline.run.run_progress import read_progress
-from virnucpro.pipeline.run.session import Session
+from virnucpro.pipeline.run.session import session_of
 from virnucpro.pipeline.scheduling.preflight import check_device_memory, devices_of
 from virnucpro.pipeline.scheduling.rank_launch import RankLaunch
 from virnucpro.pipeline.worker.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.partition import unit_bounds
 
 __all__ = ["Worked", "is_complete", "open_units", "work"]
 
@@ -92,8 +91,8 @@ def work(
     index = SequenceIndex.open(run.index)
     if index.fingerprint != manifest.index_fingerprint:
         raise IndexFormatError(f"{run.index} is the index of another run. Restore it from a copy.")
-    bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
-    if current.units and current.units[-1] >= len(bounds) - 1:
+    session = session_of(run, manifest, index)
+    if current.units and current.units[-1] >= len(session.bounds) - 1:
         raise RunError(
             f"{run.round(current.number)}: has units that the run lacks. Remove this file, then "
             f"run virnucpro rescue {run.root}."
@@ -105,7 +104,7 @@ def work(
     devices = devices_of(job, execution)
     check_device_memory(job, devices)
     part = _make_part(run, task, manifest)
-    session = Session(part, replace(manifest, launches=()), index, bounds)
+    session = replace(session, run=part, manifest=replace(manifest, launches=()))
     shares = _shares(run, part, current, task, devices, copy_after)
     execution = replace(execution, outdir=part.root, redeal=False)
     with CoordinatorLog(part, reporter, execution.log_format) as log:

@@ -18,7 +18,6 @@ from virnucpro.classifier.consensus import (
     Thresholds,
 )
 from virnucpro.classifier.decision import Decision, decide
-from virnucpro.classifier.quality import record_quality
 from virnucpro.classifier.run_scores import RunWindows, score_run
 from virnucpro.classifier.sources import likely_sources
 from virnucpro.errors import RunError
@@ -290,7 +289,7 @@ def call_run(
         Thresholds(**manifest.thresholds),
         calibration,
         CallOptions(**manifest.calls),
-        record_quality(index) if calibration else None,
+        session.quality.get() if calibration else None,
         other_window=manifest.has_other_window,
     )
     return windows, records, decision

@@ -25,6 +25,7 @@ from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.input_check import InputStamps, read_changed
 from virnucpro.pipeline.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
 from virnucpro.pipeline.run.part_states import refuse_live_parts
+from virnucpro.pipeline.run.run_quality import RunQuality
 from virnucpro.report.tables import TABLE_VERSION
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
@@ -37,6 +38,7 @@ __all__ = [
     "open_session",
     "reopen_session",
     "run_lock",
+    "session_of",
     "unit_caps",
     "verified_index",
 ]
@@ -73,7 +75,7 @@ per token, a unit has at most 16,384 positions, which limits the memory of a ran
 
 @dataclass(slots=True)
 class Session:
-    """An open run: its folder, manifest and index, and `bounds`.
+    """An open run: its folder, manifest and index, `bounds`, and the composition of its records.
 
     `bounds` is (units + 1,) int64: the first row of each unit, then the total number of rows.
     """
@@ -82,6 +84,7 @@ class Session:
     manifest: Manifest
     index: SequenceIndex
     bounds: NDArray[np.int64]
+    quality: RunQuality
 
     def update(self, manifest: Manifest) -> None:
         """Replace the manifest of this session, in run.json and in memory."""
@@ -249,7 +252,7 @@ def _create(
     write_manifest(run, manifest)
     _put_index_in_place(run)
     _warn(manifest, index, reporter)
-    return _session(run, manifest, SequenceIndex.open(run.index))
+    return session_of(run, manifest, SequenceIndex.open(run.index))
 
 
 def _encoder_entry(encoder: EncoderSpec, job: Job) -> dict[str, Any]:
@@ -322,7 +325,7 @@ def _opened(run: RunDirectory, manifest: Manifest) -> Session:
     if run.next_index.exists() and not run.index.exists():  # killed before the rename
         verified_index(run.next_index, manifest)
         _put_index_in_place(run)
-    return _session(run, manifest, verified_index(run.index, manifest))
+    return session_of(run, manifest, verified_index(run.index, manifest))
 
 
 def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
@@ -344,9 +347,10 @@ def verified_index(folder: Path, manifest: Manifest) -> SequenceIndex:
     return index
 
 
-def _session(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Session:
+def session_of(run: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Session:
+    """Return the session of a run with the given index."""
     bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
-    return Session(run, manifest, index, bounds)
+    return Session(run, manifest, index, bounds, RunQuality(index))
 
 
 def unit_caps(

@@ -11,10 +11,9 @@ from virnucpro.folder_lock import is_held
 from virnucpro.pipeline.run.manifest import Manifest, read_manifest
 from virnucpro.pipeline.run.outputs import write_gaps, write_tables
 from virnucpro.pipeline.run.part_states import refuse_live_parts
-from virnucpro.pipeline.run.session import Session, run_lock
+from virnucpro.pipeline.run.session import Session, run_lock, session_of
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.aggregate import embeddings_problem
 from virnucpro.store.coverage import Coverage, survey
 
@@ -106,8 +105,8 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
             tuple(problems),
             ("segments and outputs not checked: fix these problems first",),
         )
-    bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
-    coverage = survey(run, bounds, manifest.fingerprint)
+    session = session_of(run, manifest, index)
+    coverage = survey(run, session.bounds, manifest.fingerprint)
     again = _recompute(run)
     repair = f"virnucpro verify {run.root} --repair, then {again}"
     for path, reason, damaged in coverage.rejected:
@@ -119,12 +118,13 @@ def _verify(run: RunDirectory, *, outputs: bool) -> Verification:
             "outputs not checked: a process is working in this folder; verify again after its end"
         ]
     else:
-        differing = _output_problems(Session(run, manifest, index, bounds), coverage)
+        differing = _output_problems(session, coverage)
         if coverage.missing:
             notes = [f"{one.path}: {one.reason}" for one in differing]
         else:
             problems += differing
-    return Verification(run.root, tuple(problems), tuple(notes), len(bounds) - 1, coverage.missing)
+    n_units = len(session.bounds) - 1
+    return Verification(run.root, tuple(problems), tuple(notes), n_units, coverage.missing)
 
 
 def _recompute(run: RunDirectory) -> str:

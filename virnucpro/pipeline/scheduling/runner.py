@@ -1,6 +1,7 @@
 """One run: find the missing units, compute them, write the outputs."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,9 @@ def run_job(
             shares = {number: Share(units) for number, units in assigned.items()}
             rejected = [file.path for file in coverage.rejected]
             launch = RankLaunch(session, job, used, execution, reporter, log)
-            launch.run(shares, rejected, rank)
+            needed = rank is None and bool(session.manifest.calibration)
+            with session.quality.computed_meanwhile() if needed else nullcontext():
+                launch.run(shares, rejected, rank)
         known = None if n_missing else coverage
         return write_outputs(session, reporter, known, report=execution.report), n_missing
 

@@ -1,0 +1,38 @@
+"""Composition of the records of a run, computed once, if possible while the ranks compute."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+
+from virnucpro.classifier.decision import RecordQuality
+from virnucpro.classifier.quality import record_quality
+from virnucpro.sequences.index import SequenceIndex
+
+__all__ = ["RunQuality"]
+
+
+class RunQuality:
+    """The composition of all records of an index: `get` computes it at the first call."""
+
+    def __init__(self, index: SequenceIndex) -> None:
+        self._index = index
+        self._quality: RecordQuality | None = None
+
+    def get(self) -> RecordQuality:
+        """Return the composition, as `record_quality`."""
+        if self._quality is None:
+            self._quality = record_quality(self._index)
+        return self._quality
+
+    @contextmanager
+    def computed_meanwhile(self) -> Iterator[None]:
+        """Compute the composition in a thread while the block runs; an error ends the thread."""
+        stopped = Event()
+        with ThreadPoolExecutor(1, "virnucpro-quality") as pool:
+            future = pool.submit(record_quality, self._index, stopped.is_set)
+            try:
+                yield
+                self._quality = future.result()
+            finally:
+                stopped.set()
