@@ -203,13 +203,12 @@ def _bedgraph_lines(index: SequenceIndex, windows: WindowBlocks) -> Iterator[str
         starts, ends = window_spans(
             index.window_starts[origin:after], index.window_ends[origin:after], owner
         )
+        rows = np.flatnonzero(shown)
         columns = (
-            index.record_names(first + owner[shown]),
-            starts[shown].tolist(),
-            ends[shown].tolist(),
-            calls.score[shown].tolist(),
+            index.record_names(first + owner[rows]),
+            *(cells(rows) for cells in (integers(starts), integers(ends), decimals(calls.score))),
         )
-        yield "\n".join(map("{}\t{}\t{}\t{:.4f}".format, *columns))
+        yield "\n".join(map("\t".join, zip(*columns, strict=True)))
 
 
 def _write_lines(path: Path, lines: Iterator[str]) -> None:

@@ -256,9 +256,7 @@ def origin_columns(
     cells = index.input_names
     return {
         "file": lambda rows: [cells[n] for n in index.record_origins(records_of(rows))[0].tolist()],
-        "record": lambda rows: [
-            str(number) for number in index.record_origins(records_of(rows))[1].tolist()
-        ],
+        "record": lambda rows: list(map(repr, index.record_origins(records_of(rows))[1].tolist())),
     }
 
 

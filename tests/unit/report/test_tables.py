@@ -320,13 +320,22 @@ def _is_encoded(one: str) -> bool:
     )
 
 
-@given(values=st.lists(st.floats(0, 1, width=32) | st.just(float("nan")), max_size=20))
-def test_numbers_are_rounded_to_four_decimals(values):
-    for value, text in zip(
-        values, tsv.decimals(np.array(values, np.float32))(slice(None)), strict=True
-    ):
-        if np.isnan(value):
-            assert text == "NA"
-        else:
-            assert len(text) == 6
-            assert abs(float(text) - value) <= 0.00005 + 1e-9
+HALVES = st.integers(-3, 10_003).map(lambda number: (number + 0.5) / 10_000)
+"""Numbers half-way between two texts."""
+NEAR = st.tuples(HALVES, st.integers(-3, 3)).map(lambda pair: pair[0] + pair[1] * 2**-53)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@given(values=st.lists(st.floats(0, 1) | st.floats(-1e9, 1e9) | HALVES | NEAR | st.just(np.nan)))
+def test_numbers_are_rounded_to_four_decimals(kind, values):
+    given_numbers = np.array(values, kind)
+    texts = [f"{value:.4f}" for value in given_numbers.tolist()]
+    wanted = ["NA" if text == "nan" else text for text in texts]
+    assert tsv.decimals(given_numbers)(np.arange(len(values))) == wanted
+
+
+def test_rounding_is_that_of_the_exact_number():
+    """Some of them are half-way between two texts in decimal notation only."""
+    numbers = np.array([0.00005, 0.03125, 0.28125, 0.00035, 0.99995, 1.0, 0.0, -0.0, 1.00004])
+    wanted = [f"{number:.4f}" for number in numbers.tolist()]
+    assert tsv.decimals(numbers)(np.arange(len(numbers))) == wanted
