@@ -1,6 +1,7 @@
 """Scores of all windows and records of a run, computed in blocks from the scores of its rows.
 
 Memory does not grow with the number of windows: a reader of `RunWindows` gets one block at a time.
+Small runs have one block.
 """
 
 from collections.abc import Iterator
@@ -20,9 +21,10 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.coverage import Coverage
 
-__all__ = ["RunWindows", "WindowBlocks", "record_blocks", "score_run"]
+__all__ = ["RunWindows", "WindowBlocks", "record_blocks", "run_windows", "score_run"]
 
 _WINDOWS_AT_ONCE = 1 << 16
+_WINDOWS_KEPT = 1 << 18
 
 
 class WindowBlocks(Protocol):
@@ -54,6 +56,13 @@ class RunWindows:
         )
         calls.best_item[calls.best_item >= 0] += start
         return calls
+
+
+def run_windows(index: SequenceIndex, coverage: Coverage) -> WindowBlocks:
+    """Return the calls of all windows of a run; up to 262,144 windows are computed once, here."""
+    windows = RunWindows(index, coverage)
+    few = index.n_windows <= _WINDOWS_KEPT
+    return windows.block(0, index.n_windows) if few else windows
 
 
 def record_blocks(index: SequenceIndex) -> Iterator[tuple[int, int]]:

@@ -151,9 +151,7 @@ def _entries(
                 yield from _parts(index.record_qualities, record, start, end)
                 yield b"\n"
                 continue
-            for letters in _parts(index.record_sequence, record, start, end):
-                lines = (letters[at : at + _LINE] for at in range(0, len(letters), _LINE))
-                yield b"\n".join(lines) + b"\n"
+            yield from map(_in_lines, _parts(index.record_sequence, record, start, end))
 
 
 def _parts(
@@ -162,3 +160,12 @@ def _parts(
     """Yield the text from start to end of a record in parts of about 0.6 MB."""
     for low in range(start, end, _LETTERS_AT_ONCE):
         yield read(record, low, min(low + _LETTERS_AT_ONCE, end))
+
+
+def _in_lines(letters: bytes) -> bytes:
+    """Return letters in lines of 80, each with its end."""
+    n_lines = len(letters) // _LINE
+    lines = np.full((n_lines, _LINE + 1), ord("\n"), np.uint8)
+    lines[:, :_LINE] = np.frombuffer(letters, np.uint8, n_lines * _LINE).reshape(n_lines, _LINE)
+    rest = letters[n_lines * _LINE :]
+    return lines.tobytes() + (rest + b"\n" if rest else b"")

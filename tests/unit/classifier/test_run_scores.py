@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from virnucpro.classifier import run_scores
 from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls, call_windows
 from virnucpro.classifier.consensus import score_records as scores_at_once
-from virnucpro.classifier.run_scores import RunWindows, record_blocks, score_run
+from virnucpro.classifier.run_scores import RunWindows, record_blocks, run_windows, score_run
 from virnucpro.classifier.sources import likely_sources
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
@@ -87,6 +87,8 @@ def test_blocks_have_the_same_bits_as_all_at_once(seed, windows, kind, at_once, 
         first = data.draw(st.integers(0, index.n_windows))
         last = data.draw(st.integers(first, index.n_windows))
         assert_identical(calls.block(first, last), whole.block(first, last))
+        patch.setattr(run_scores, "_WINDOWS_KEPT", data.draw(st.integers(0, 40)))
+        assert_identical(run_windows(index, coverage).block(first, last), whole.block(first, last))
         in_blocks = likely_sources(index, calls, coverage)
     np.testing.assert_array_equal(in_blocks, likely_sources(index, whole, coverage))
 

@@ -18,7 +18,7 @@ from virnucpro.classifier.consensus import (
     Thresholds,
 )
 from virnucpro.classifier.decision import Decision, decide
-from virnucpro.classifier.run_scores import RunWindows, score_run
+from virnucpro.classifier.run_scores import WindowBlocks, run_windows, score_run
 from virnucpro.classifier.sources import likely_sources
 from virnucpro.errors import RunError
 from virnucpro.pipeline.jobs.job import Reporter
@@ -279,10 +279,10 @@ def run_calibration(session: Session) -> Calibration | None:
 
 def call_run(
     session: Session, coverage: Coverage, calibration: Calibration | None
-) -> tuple[RunWindows, RecordScores, Decision]:
+) -> tuple[WindowBlocks, RecordScores, Decision]:
     """Return calls of all windows, and scores and calls of all records, by the run's rule."""
     index, manifest = session.index, session.manifest
-    windows = RunWindows(index, coverage)
+    windows = run_windows(index, coverage)
     records = score_run(index, windows)
     decision = decide(
         records,
