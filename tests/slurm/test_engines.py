@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -46,12 +45,7 @@ ENGINES = [
     # merge waits until the killed task has been silent for 90 s
     pytest.param("local", marks=pytest.mark.slow),
     pytest.param("slurm", marks=pytest.mark.slurm),
-    pytest.param(
-        "ray",
-        marks=pytest.mark.skipif(
-            find_spec("ray") is None, reason="needs Ray: pip install 'virnucpro[ray]'"
-        ),
-    ),
+    pytest.param("ray", marks=pytest.mark.ray),
 ]
 OPTIONS = {
     "local": (),
