@@ -409,6 +409,19 @@ def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monk
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
 
+def test_a_merge_of_all_units_waits_for_no_killed_task(planned, alive, alone, monkeypatch, capsys):
+    ended(work(planned))
+
+    def never(_seconds):
+        raise AssertionError("the merge waits")
+
+    monkeypatch.setattr(settled_parts, "__defaults__", (never,))
+    alive.status_json.touch()
+    assert main(["merge", str(planned), "--then-rescue"]) == 0
+    assert "tasks work" not in capsys.readouterr().err
+    assert_equal_results(planned, alone)
+
+
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
 def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, code, alone):
     def refused(*_):

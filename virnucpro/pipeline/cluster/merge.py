@@ -52,7 +52,7 @@ def merge(
     ----------
     then_rescue
         Whether to begin a round for the missing units, unless parts still work. A killed part is
-        known after 90 s; the merge waits for that.
+        known after 90 s; the merge waits for that, unless every unit has a segment.
     lock
         Whether to lock the run; False on a file system without locks.
 
@@ -66,14 +66,16 @@ def merge(
     run = RunDirectory(root)
     with reopen_session(run, lock=lock) as session:
         parts = part_states(run)
-        if then_rescue and any(part.state == "working" for part in parts):
+        found = {unit for unit, _ in run.segments()}
+        wants_units = len(found) < len(session.bounds) - 1
+        if then_rescue and wants_units and any(part.state == "working" for part in parts):
             reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
             parts = settled_parts(run)
         for part in parts:
             if part.problem:
                 reporter.warn(f"{part.problem}: its task counts as lost")
         working = sum(part.state == "working" for part in parts)
-        if working:
+        if working and wants_units:
             reporter.warn(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
