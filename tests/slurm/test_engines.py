@@ -42,7 +42,6 @@ def alone(planned):
 
 
 ENGINES = [
-    # merge waits until the killed task has been silent for 90 s
     pytest.param("local", marks=pytest.mark.slow),
     pytest.param("slurm", marks=pytest.mark.slurm),
     pytest.param("ray", marks=pytest.mark.ray),
