@@ -1,5 +1,6 @@
 import shutil
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store import coverage
+from virnucpro.store import coverage, segment
 from virnucpro.store.coverage import Survey, survey, valid_segment
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import encode_segment, read_segment
@@ -100,17 +101,37 @@ def test_a_unit_found_twice_counts_once(run, unit_of_run):
     assert coverage.rejected == ()
 
 
-def test_segments_are_verified_at_the_same_time_and_kept_in_order(run, unit_of_run, monkeypatch):
+def test_after_a_slow_segment_the_next_ones_are_verified_at_the_same_time(
+    run, unit_of_run, monkeypatch
+):
     for unit in range(3):
         ShardWriter(run, 2 - unit).commit(unit_of_run(unit))
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(2, timeout=20)
 
     def verified(path):
-        together.wait()
+        if path.name == "unit-000002.h5":
+            time.sleep(0.01)
+        else:
+            together.wait()
         return read_segment(path)
 
     monkeypatch.setattr(coverage, "read_segment", verified)
     assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
+
+
+def test_fast_segments_are_verified_without_threads(run, unit_of_run, monkeypatch):
+    for unit in range(3):
+        ShardWriter(run, 0).commit(unit_of_run(unit))
+    threads = []
+
+    def verified(path):
+        threads.append(threading.current_thread())
+        return read_segment(path)
+
+    monkeypatch.setattr(segment, "_LONG_S", 20)
+    monkeypatch.setattr(coverage, "read_segment", verified)
+    assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
+    assert threads == [threading.main_thread()] * 3
 
 
 def test_segments_are_read_from_the_last_unit_and_listed_from_the_first(run, unit_of_run):
