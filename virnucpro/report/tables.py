@@ -12,7 +12,7 @@ from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status
 from virnucpro.classifier.decision import Decision, Flag, Reason
 from virnucpro.classifier.run_scores import WindowBlocks
-from virnucpro.report.tsv import NA, Cells, codes, decimals, integers, write_tsv
+from virnucpro.report.tsv import NA, Cells, codes, decimals, integer_texts, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.sequences.windows import IntArray
@@ -256,7 +256,7 @@ def origin_columns(
     cells = index.input_names
     return {
         "file": lambda rows: [cells[n] for n in index.record_origins(records_of(rows))[0].tolist()],
-        "record": lambda rows: list(map(repr, index.record_origins(records_of(rows))[1].tolist())),
+        "record": lambda rows: integer_texts(index.record_origins(records_of(rows))[1]),
     }
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "blocks",
     "codes",
     "decimals",
+    "integer_texts",
     "integers",
     "names_warning",
     "write_tsv",
@@ -34,6 +35,8 @@ Cells: TypeAlias = Callable[[IntArray], list[str]]
 """Function that formats the cells of one column for the given rows."""
 
 _ROWS_AT_ONCE = 1 << 14
+_SMALL: Final = 10_000
+"""Integers below this are looked up."""
 _HALF_WAY: Final = 0.499999
 """Distance from a text, in units of the last decimal, from which on the rounding is checked."""
 
@@ -85,40 +88,50 @@ def blocks(n_rows: int) -> Iterator[IntArray]:
 
 def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
     """Return a function for `write_tsv` that formats the integers ``values[rows] + offset``."""
-    # repr is faster than str, which is a type.
-    return lambda rows: list(map(repr, (values[rows] + offset).tolist()))
+    return lambda rows: integer_texts(values[rows] + offset)
+
+
+def integer_texts(numbers: npt.NDArray[np.integer]) -> list[str]:
+    """Return the text of each integer; small ones are looked up, because that is faster."""
+    if numbers.size and numbers.min() >= 0 and numbers.max() < _SMALL:
+        return _small_integers()[numbers].tolist()
+    return list(map(repr, numbers.tolist()))  # repr is faster than str, which is a type
 
 
 def decimals(values: npt.NDArray[np.floating]) -> Cells:
     """Return a function for `write_tsv` that formats ``values[rows]`` with four decimals.
 
     NaN is formatted as `NA`. Values from 0 to 1, except those half-way between two texts, are
-    looked up: formatting takes three times as long.
+    looked up, because formatting takes many times as long.
     """
 
     def cells(rows: IntArray) -> list[str]:
         chosen = values[rows].astype(np.float64)
-        scaled = chosen * (len(_shares()) - 1)
+        scaled = chosen * 10_000
         number = np.rint(scaled)
         known = ~np.signbit(chosen) & (chosen <= 1) & (np.abs(scaled - number) < _HALF_WAY)
-        text = list(
-            map(_shares().__getitem__, np.where(known, number, 0).astype(np.int64).tolist())
-        )
+        texts = _shares()[np.where(known, number, 0).astype(np.int64)]
         for row in np.flatnonzero(~known).tolist():
-            text[row] = NA if np.isnan(chosen[row]) else f"{chosen[row]:.4f}"
-        return text
+            texts[row] = NA if np.isnan(chosen[row]) else f"{chosen[row]:.4f}"
+        return texts.tolist()
 
     return cells
 
 
 @cache
-def _shares() -> tuple[str, ...]:
-    return tuple(f"{number / 10_000:.4f}" for number in range(10_001))
+def _small_integers() -> npt.NDArray[np.object_]:
+    return np.array([str(number) for number in range(_SMALL)], object)
+
+
+@cache
+def _shares() -> npt.NDArray[np.object_]:
+    return np.array([f"{number / 10_000:.4f}" for number in range(10_001)], object)
 
 
 def codes(values: npt.NDArray[Any], names: Sequence[str]) -> Cells:
     """Return a function for `write_tsv` that formats each code in ``values[rows]`` as its name."""
-    return lambda rows: [names[value] for value in values[rows].tolist()]
+    texts = np.array(names, object)
+    return lambda rows: texts[values[rows].astype(np.int64)].tolist()
 
 
 def names_warning(index: SequenceIndex) -> str:
