@@ -94,7 +94,8 @@ def integers(values: npt.NDArray[np.integer], offset: int = 0) -> Cells:
 def integer_texts(numbers: npt.NDArray[np.integer]) -> list[str]:
     """Return the text of each integer; small ones are looked up, because that is faster."""
     if numbers.size and numbers.min() >= 0 and numbers.max() < _SMALL:
-        return _small_integers()[numbers].tolist()
+        texts: list[str] = _small_integers()[numbers].tolist()
+        return texts
     return list(map(repr, numbers.tolist()))  # repr is faster than str, which is a type
 
 
@@ -113,7 +114,7 @@ def decimals(values: npt.NDArray[np.floating]) -> Cells:
         texts = _shares()[np.where(known, number, 0).astype(np.int64)]
         for row in np.flatnonzero(~known).tolist():
             texts[row] = NA if np.isnan(chosen[row]) else f"{chosen[row]:.4f}"
-        return texts.tolist()
+        return list(texts)
 
     return cells
 

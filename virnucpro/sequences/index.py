@@ -143,7 +143,8 @@ class SequenceIndex:
         names = [self._names.read(low, high).decode() for low, high in spans]
         if not "".join(names).isprintable():  # much faster than the regular expression
             names = [CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
-        return [names[number] for number in which.tolist()]
+        found: list[str] = np.array(names, object)[which].tolist()
+        return found
 
     def count_encoded_names(self) -> int:
         """Count the records whose names contain control characters; see `record_names`."""

@@ -53,6 +53,8 @@ _LONG_S: Final = 0.0003
 """Seconds per file from which on threads pay: four take 2.5 times as long for small files in the
 page cache.
 """
+_LONG_FILES: Final = 8
+"""Files that take that long, one after another, before threads read; HDF5 reads the first."""
 _FILES_IN_THREADS: Final = 256
 """Files that threads read before this is measured again."""
 _MOST_FORMS = 256
@@ -190,20 +192,21 @@ def read_ahead(
 ) -> Iterator[tuple[Path, Result]]:
     """Call `read` with each path, in prefetch threads if that pays; yield path and result in order.
 
-    Small files in the cache are read in this thread: Python's lock makes threads slower there. If a
-    file takes longer, because it is large or the disk is slow, threads read the next 256.
+    Small files in the cache are read in this thread: Python's lock makes threads slower there. If
+    eight files take longer, because they are large or the disk is slow, threads read the next 256.
 
     An exception of `read` is raised at its path. The results of up to five paths are in memory.
     """
-    rest = iter(paths)
+    rest, long_ones = iter(paths), 0
     for path in rest:
         started = time.perf_counter()
         result = read(path)
-        took = time.perf_counter() - started
+        long_ones = long_ones + 1 if time.perf_counter() - started > _LONG_S else 0
         yield path, result
         del result
-        if took > _LONG_S:
+        if long_ones == _LONG_FILES:
             yield from _in_threads(read, islice(rest, _FILES_IN_THREADS))
+            long_ones = 0
 
 
 def _in_threads(

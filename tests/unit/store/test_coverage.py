@@ -101,9 +101,10 @@ def test_a_unit_found_twice_counts_once(run, unit_of_run):
     assert coverage.rejected == ()
 
 
-def test_after_a_slow_segment_the_next_ones_are_verified_at_the_same_time(
+def test_after_slow_segments_the_next_ones_are_verified_at_the_same_time(
     run, unit_of_run, monkeypatch
 ):
+    monkeypatch.setattr(segment, "_LONG_FILES", 1)
     for unit in range(3):
         ShardWriter(run, 2 - unit).commit(unit_of_run(unit))
     together = threading.Barrier(2, timeout=20)

@@ -16,7 +16,7 @@ from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["read_run", "renew_report", "report_on", "sample_names"]
+__all__ = ["prepare_report", "read_run", "renew_report", "report_on", "sample_names"]
 
 _COMMON_NAMES: Final = {
     *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
@@ -44,6 +44,13 @@ def renew_report(run: RunDirectory, reporter: Reporter, *, wanted: bool = True) 
             f"the report could not be written ({str(error) or 'out of memory'}). All tables are "
             f"written. To write the report again: virnucpro report {run.root}"
         )
+
+
+def prepare_report() -> None:
+    """Import what the report needs, and compile its template, while nothing else is to be done."""
+    from virnucpro.report.html.page import page_template  # noqa: PLC0415 - imports Jinja2
+
+    page_template()
 
 
 def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) -> Path:

@@ -1,6 +1,6 @@
 """Composition of the records of a run, computed once, if possible while the ranks compute."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
@@ -26,13 +26,19 @@ class RunQuality:
         return self._quality
 
     @contextmanager
-    def computed_meanwhile(self) -> Iterator[None]:
-        """Compute the composition in a thread while the block runs; an error ends the thread."""
+    def computed_meanwhile(self, then: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Compute the composition, then call `then`, in a thread while the block runs.
+
+        An error in the block ends the thread.
+        """
         stopped = Event()
         with ThreadPoolExecutor(1, "virnucpro-quality") as pool:
-            future = pool.submit(record_quality, self._index, stopped.is_set)
+            quality = pool.submit(record_quality, self._index, stopped.is_set)
+            called = pool.submit(then)
             try:
                 yield
-                self._quality = future.result()
+                self._quality = quality.result()
+                called.result()
             finally:
+                called.cancel()
                 stopped.set()

@@ -9,6 +9,7 @@ from virnucpro.pipeline.execution import Execution
 from virnucpro.pipeline.jobs.job import Job, Reporter
 from virnucpro.pipeline.run.coordinator_files import CoordinatorLog
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
+from virnucpro.pipeline.run.report import prepare_report
 from virnucpro.pipeline.run.session import open_session
 from virnucpro.pipeline.scheduling.in_process import CpuHeartbeat, InProcessRank
 from virnucpro.pipeline.scheduling.preflight import check_disk_space
@@ -67,8 +68,9 @@ def run_job(
             shares = {number: Share(units) for number, units in assigned.items()}
             rejected = [file.path for file in coverage.rejected]
             launch = RankLaunch(session, job, used, execution, reporter, log)
-            needed = rank is None and bool(session.manifest.calibration)
-            with session.quality.computed_meanwhile() if needed else nullcontext():
+            idle = rank is None and bool(session.manifest.calibration)
+            early = [prepare_report] if execution.report else []
+            with session.quality.computed_meanwhile(*early) if idle else nullcontext():
                 launch.run(shares, rejected, rank)
         known = None if n_missing else coverage
         return write_outputs(session, reporter, known, report=execution.report), n_missing

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from virnucpro.console import printable
@@ -23,7 +23,7 @@ from virnucpro.report.html.wording import bases, share
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
-__all__ = ["write_page"]
+__all__ = ["page_template", "write_page"]
 
 _SCRIPTS: Final = (
     *("assets/d3.min.js", "assets/plot.umd.min.js", "assets/tabulator.min.js"),
@@ -60,6 +60,18 @@ def write_page(
 
 def _render(content: dict[str, Any]) -> str:
     scripts = [Markup(_text(name)) for name in _SCRIPTS]  # noqa: S704 - files of this package
+    return page_template().render(
+        content,
+        scripts=scripts,
+        styles=[Markup(_text(name)) for name in _STYLES],  # noqa: S704 - files of this package
+        policy=_policy(scripts),
+        data=_embedded({name: content[name] for name in _DATA}),
+    )
+
+
+@cache
+def page_template() -> Template:
+    """Return the compiled template of the page."""
     environment = Environment(
         loader=DictLoader({"report": _text("page/report.html")}),
         autoescape=True,
@@ -69,13 +81,7 @@ def _render(content: dict[str, Any]) -> str:
     )
     environment.filters |= {"bases": bases, "printable": printable}
     environment.globals["share"] = share
-    return environment.get_template("report").render(
-        content,
-        scripts=scripts,
-        styles=[Markup(_text(name)) for name in _STYLES],  # noqa: S704 - files of this package
-        policy=_policy(scripts),
-        data=_embedded({name: content[name] for name in _DATA}),
-    )
+    return environment.get_template("report")
 
 
 def _embedded(content: dict[str, Any]) -> Markup:
