@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ __all__ = [
     "survey",
     "valid_segment",
 ]
+
+_DONE: Final = int(RowState.DONE)
+"""NumPy compares an array with an int in half the time that a member of an enumeration takes."""
 
 ROUNDING = 0.02
 """Maximum difference between two copies of a segment.
@@ -324,6 +327,10 @@ def _record(
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state
     scores[first:last] = np.nan
-    if segment.scores is not None:
-        done = segment.state == RowState.DONE
+    if segment.scores is None:
+        return
+    done = segment.state == _DONE
+    if done.all():
+        scores[first:last] = segment.scores
+    else:
         scores[first:last][done] = segment.scores[done]

@@ -1,5 +1,6 @@
 """Recognise segments that differ in arrays and unit only, so that HDF5 need not read each file."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -66,6 +67,6 @@ class SegmentForm:
     def arrays_of(self, image: bytes) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of an image of this form, in the memory of `image`."""
         return {
-            name: np.frombuffer(image, dtype, int(np.prod(shape)), offset).reshape(shape)
+            name: np.frombuffer(image, dtype, math.prod(shape), offset).reshape(shape)
             for name, (dtype, shape, offset) in self.places.items()
         }
