@@ -115,7 +115,11 @@ def test_no_report_leaves_it_out_and_removes_the_report_of_other_tables(small_fa
     assert main(words) == 0
     assert (tmp_path / "r/report.html").exists()
     assert main([*words, "--force", "--no-report"]) == 0
-    assert {path.name for path in (tmp_path / "r").iterdir()} & REPORTS == REPORTS - {"report.html"}
+    without = REPORTS - {"report.html"}
+    assert {path.name for path in (tmp_path / "r").iterdir()} & REPORTS == without
+    for words, left in (([], REPORTS), (["--no-report"], without)):
+        assert main(["aggregate", str(tmp_path / "r"), "-q", *words]) == 0
+        assert {path.name for path in (tmp_path / "r").iterdir()} & REPORTS == left
 
 
 def test_rescore_renews_the_report(small_fasta, tmp_path):

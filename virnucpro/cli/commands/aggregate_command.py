@@ -29,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "row numbers as names"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
+    options.add_report(parser)
     options.add_quiet(parser)
     options.add_no_lock(parser)
     parser.set_defaults(run=_run)
@@ -39,23 +40,23 @@ def _run(arguments: argparse.Namespace) -> int:
         return _aggregate_segments(arguments)
     if arguments.index is not None or len(arguments.paths) > 1:
         raise UsageError("give one run folder, or name the output of joined segments with -o FILE")
-    return _aggregate_run(arguments.paths[0], quiet=arguments.quiet, lock=arguments.lock)
+    return _aggregate_run(arguments)
 
 
-def _aggregate_run(folder: Path, *, quiet: bool, lock: bool) -> int:
+def _aggregate_run(arguments: argparse.Namespace) -> int:
     from virnucpro.pipeline.run.outputs import write_outputs
     from virnucpro.pipeline.run.session import reopen_session
     from virnucpro.run_dir import RunDirectory
 
     with (
         open_reporter(
-            quiet=quiet,
+            quiet=arguments.quiet,
             if_stopped="All segments are kept. Rerun the command.",
             if_partial="To compute these sequences, rerun the command of the run with --resume.",
         ) as reporter,
-        reopen_session(RunDirectory(folder), lock=lock) as session,
+        reopen_session(RunDirectory(arguments.paths[0]), lock=arguments.lock) as session,
     ):
-        outcome = write_outputs(session, reporter)
+        outcome = write_outputs(session, reporter, report=arguments.report)
         reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
 

@@ -41,7 +41,12 @@ class Merged:
 
 
 def merge(
-    root: Path, reporter: Reporter, *, then_rescue: bool = False, lock: bool = True
+    root: Path,
+    reporter: Reporter,
+    *,
+    then_rescue: bool = False,
+    lock: bool = True,
+    report: bool = True,
 ) -> Merged:
     """Write the tables of a run from its valid segments; this process alone updates run.json.
 
@@ -55,6 +60,8 @@ def merge(
         known after 90 s; the merge waits for that, unless every unit has a segment.
     lock
         Whether to lock the run; False on a file system without locks.
+    report
+        Whether a run of predict gets a report.html.
 
     Raises
     ------
@@ -79,7 +86,7 @@ def merge(
             reporter.warn(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
-        outcome = write_outputs(session, reporter)
+        outcome = write_outputs(session, reporter, report=report)
         if outcome.complete and not working:
             for part in (one for one in parts if not one.problem):
                 run.part(part.name).remove_unfinished()

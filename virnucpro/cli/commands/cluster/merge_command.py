@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "waits up to 90 s until killed tasks are known"
     )
     parser.add_argument("--then-rescue", action="store_true", help=text)
+    options.add_report(parser)
     options.add_quiet(parser)
     options.add_no_lock(parser)
     parser.set_defaults(run=_run)
@@ -40,7 +41,13 @@ def _run(arguments: argparse.Namespace) -> int:
     stopped = "All segments are kept. Rerun the command."
     quiet = arguments.quiet
     with open_reporter(quiet=quiet, if_stopped=stopped) as reporter:
-        merged = merge(folder, reporter, then_rescue=arguments.then_rescue, lock=arguments.lock)
+        merged = merge(
+            folder,
+            reporter,
+            then_rescue=arguments.then_rescue,
+            lock=arguments.lock,
+            report=arguments.report,
+        )
         reporter.finish(merged.outcome, if_partial=_next_step(merged, folder))
     if not quiet:
         for line in _lines(merged):
