@@ -92,9 +92,15 @@ def send_signal(target: RunProcess, signum: signal.Signals, session: int) -> Sen
 
 
 def wait_for_empty_session(session: int, seconds: float) -> list[int]:
-    """Wait until a session has no process; kill and return the remaining process ids."""
+    """Wait until a session has no process; kill and return the remaining process ids.
+
+    A process that was stopped before it could ask the kernel to be killed with its parent must end
+    as soon as it continues.
+    """
     deadline = time.monotonic() + seconds
     while (left := list(_pids(session))) and time.monotonic() < deadline:
+        for pid in left:
+            send_signal(RunProcess(pid, "helper"), signal.SIGCONT, session)
         time.sleep(0.01)
     for pid in left:
         send_signal(RunProcess(pid, "helper"), signal.SIGKILL, session)
