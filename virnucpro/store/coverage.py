@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
+from virnucpro.store.read_ahead import read_ahead
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_ahead, read_segment, recompute_advice
+from virnucpro.store.segment import Segment, read_segment, recompute_advice
 
 __all__ = [
     "ROUNDING",

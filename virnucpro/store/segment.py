@@ -6,15 +6,11 @@ import json
 import math
 import os
 import re
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import h5py
 import numpy as np
@@ -23,6 +19,7 @@ import numpy.typing as npt
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import run_of_part
+from virnucpro.store.read_ahead import read_ahead
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 from virnucpro.store.segment_checks import FLOATS, numbers_problem, residues_problem
 from virnucpro.store.segment_form import MARKED_UNIT, SegmentForm
@@ -32,14 +29,12 @@ __all__ = [
     "commit_segment",
     "encode_segment",
     "is_short_of_space",
-    "read_ahead",
     "read_segment",
     "read_segments",
     "recompute_advice",
 ]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating]
-Result = TypeVar("Result")
 
 _FORMAT = "virnucpro segment"
 _HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
@@ -51,16 +46,6 @@ _SMALL_BYTES: Final = 1 << 16
 """Bytes that are read before it is known whether the file is a segment: all of a small one."""
 _SHORT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _QUARANTINED: Final = int(RowState.QUARANTINED)
-_READERS = 4
-"""Threads that read and verify the next segments; each thread keeps one segment in memory."""
-_LONG_S: Final = 0.0005
-"""Seconds per file from which on threads pay: four take 2.5 times as long for small files in the
-page cache.
-"""
-_LONG_FILES: Final = 8
-"""Files that take that long, one after another, before threads read; HDF5 reads the first."""
-_FILES_IN_THREADS: Final = 256
-"""Files that threads read before this is measured again."""
 _MOST_FORMS = 256
 _FORMS: dict[int, SegmentForm | None] = {}
 """Form of the segments of each size in bytes; None after one segment of a size."""
@@ -189,46 +174,6 @@ def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | Damag
         As for `read_segment`.
     """
     return read_ahead(_read_or_error, paths)
-
-
-def read_ahead(
-    read: Callable[[Path], Result], paths: Iterable[Path]
-) -> Iterator[tuple[Path, Result]]:
-    """Call `read` with each path, in prefetch threads if that pays; yield path and result in order.
-
-    Small files in the cache are read in this thread: Python's lock makes threads slower there. If
-    eight files take longer, because they are large or the disk is slow, threads read the next 256.
-
-    An exception of `read` is raised at its path. The results of up to five paths are in memory.
-    """
-    rest, long_ones = iter(paths), 0
-    for path in rest:
-        started = time.perf_counter()
-        result = read(path)
-        long_ones = long_ones + 1 if time.perf_counter() - started > _LONG_S else 0
-        yield path, result
-        del result
-        if long_ones == _LONG_FILES:
-            yield from _in_threads(read, islice(rest, _FILES_IN_THREADS))
-            long_ones = 0
-
-
-def _in_threads(
-    read: Callable[[Path], Result], paths: Iterable[Path]
-) -> Iterator[tuple[Path, Result]]:
-    ahead: deque[tuple[Path, Future[Result]]] = deque()
-    with ThreadPoolExecutor(_READERS, "segment-reader") as pool:
-        try:
-            for path in paths:
-                ahead.append((path, pool.submit(read, path)))
-                if len(ahead) > _READERS:
-                    path, future = ahead.popleft()  # noqa: PLW2901 - the oldest one
-                    yield path, future.result()
-            for path, future in ahead:
-                yield path, future.result()
-        finally:
-            for _, future in ahead:
-                future.cancel()
 
 
 def _read_or_error(path: Path) -> Segment | DamagedSegmentError:

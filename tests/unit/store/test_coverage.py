@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store import coverage, segment
+from virnucpro.store import coverage, read_ahead
 from virnucpro.store.coverage import Survey, survey, valid_segment
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import encode_segment, read_segment
@@ -104,7 +104,7 @@ def test_a_unit_found_twice_counts_once(run, unit_of_run):
 def test_after_slow_segments_the_next_ones_are_verified_at_the_same_time(
     run, unit_of_run, monkeypatch
 ):
-    monkeypatch.setattr(segment, "_LONG_FILES", 1)
+    monkeypatch.setattr(read_ahead, "_LONG_FILES", 1)
     for unit in range(3):
         ShardWriter(run, 2 - unit).commit(unit_of_run(unit))
     together = threading.Barrier(2, timeout=20)
@@ -129,7 +129,7 @@ def test_fast_segments_are_verified_without_threads(run, unit_of_run, monkeypatc
         threads.append(threading.current_thread())
         return read_segment(path)
 
-    monkeypatch.setattr(segment, "_LONG_S", 20)
+    monkeypatch.setattr(read_ahead, "_LONG_S", 20)
     monkeypatch.setattr(coverage, "read_segment", verified)
     assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
     assert threads == [threading.main_thread()] * 3
