@@ -423,6 +423,22 @@ def test_a_merge_of_all_units_waits_for_no_killed_task(planned, alive, alone, mo
     assert_equal_results(planned, alone)
 
 
+def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(planned, alive, monkeypatch):
+    ended(work(planned))
+    run = RunDirectory(planned)
+    _, path = next(iter(run.segments()))
+    path.write_bytes(path.read_bytes()[:-1])
+    alive.status_json.touch()
+
+    def later(seconds):
+        moment = alive.status_json.stat().st_mtime - seconds
+        os.utime(alive.status_json, (moment, moment))
+
+    monkeypatch.setattr(settled_parts, "__defaults__", (later,))
+    assert merged(planned, "--then-rescue") == 2
+    assert run.round_numbers() == [1, 2]
+
+
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
 def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, code, alone):
     def refused(*_):

@@ -128,7 +128,7 @@ def write_embeddings(
         file = _lay_out(stream, layout, coverage.row_state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
             vectors = all_vectors(coverage, index.item_row, row_items, layout)
-            _write(stream, file, in_ranges(vectors, layout, path.parent))
+            _write(stream, file, vectors, layout, path.parent)
 
 
 def write_surveyed_embeddings(
@@ -193,7 +193,7 @@ def write_surveyed_embeddings(
                 accept(coverage)
                 yield from missing_vectors(coverage.row_state, index.item_row, layout)
 
-            _write(stream, file, in_ranges(vectors(), layout, path.parent))
+            _write(stream, file, vectors(), layout, path.parent)
         file.update(_counts(coverage, index), _status(coverage.row_state, index))
     return coverage
 
@@ -348,8 +348,20 @@ def _lay_out(
     return EmbeddingsFile(stream, layout, columns, reserve=reserve)
 
 
-def _write(stream: IO[bytes], file: EmbeddingsFile, vectors: Iterable[ItemVectors]) -> None:
-    """Write vectors, and flush them to disk meanwhile."""
+def _write(
+    stream: IO[bytes],
+    file: EmbeddingsFile,
+    vectors: Iterable[ItemVectors],
+    layout: Layout,
+    folder: Path,
+) -> None:
+    """Write vectors, and flush them to disk meanwhile.
+
+    Small vectors are joined first if the file has its disk space, which the temporary file in
+    `folder` then cannot take away.
+    """
+    if file.reserved:
+        vectors = in_ranges(vectors, layout, folder)
     with EarlySync(stream.fileno()) as sync:
         for some in vectors:
             file.write(some)

@@ -152,6 +152,8 @@ class EmbeddingsFile:
     ----------
     offset : int
         Position of the first vector in the file, in bytes.
+    reserved : bool
+        Whether the vectors have their disk space.
 
     Raises
     ------
@@ -172,8 +174,8 @@ class EmbeddingsFile:
         self._layout = layout
         with noting_space(self._handle, layout):
             self.offset = in_hdf5_thread(_write_layout, self._handle, layout, columns)
-            if reserve:
-                _allocate(self._handle, self.offset, layout.n_vectors * layout.item_bytes)
+            size = layout.n_vectors * layout.item_bytes
+            self.reserved = reserve and _allocate(self._handle, self.offset, size)
 
     def write(self, some: ItemVectors) -> None:
         """Write vectors in groups of consecutive items; a group is not copied.
@@ -350,18 +352,20 @@ def _fill(dataset: h5py.Dataset, blocks: Iterable[Sized], unfailing: _UnfailingF
         unfailing.check()
 
 
-def _allocate(handle: int, offset: int, size: int) -> None:
+def _allocate(handle: int, offset: int, size: int) -> bool:
     """Allocate `size` bytes on disk, so that a full disk is detected before vectors are written.
 
-    On a file system that cannot allocate space, nothing is done.
+    Return False on a file system that cannot allocate space; nothing is done then.
     """
     if not size:
-        return
+        return True
     try:
         os.posix_fallocate(handle, offset, size)
     except OSError as error:
         if error.errno not in _NO_PREALLOCATION:
             raise
+        return False
+    return True
 
 
 @contextmanager

@@ -168,12 +168,13 @@ class LooseSurvey:
     def read(self) -> Iterator[tuple[Path, Segment]]:
         """Yield path and content of valid segments, from the last unit to the first.
 
-        The order is that of `Survey.read` if files are named by their units. A copy with a lower
-        path follows the segment that it replaces. Segments of another run than that of the first
-        segment are not yielded.
+        The order is that of `Survey.read` if files are named by their units, but the lowest path is
+        read first. A copy with a lower path follows the segment that it replaces. Segments of
+        another run than that of the first segment are not yielded.
         """
         used = dict[int, Path]()
-        for path, segment in read_segments(sorted(self._paths, key=_last_unit_first)):
+        others = sorted(self._paths[1:], key=_last_unit_first)
+        for path, segment in read_segments([*self._paths[:1], *others]):
             if isinstance(segment, DamagedSegmentError):
                 self._rejected.append(RejectedFile(path, str(segment), damaged=True))
             else:

@@ -39,7 +39,8 @@ def in_ranges(
 
     A range is yielded when all its items are known, otherwise at the end. If an item is given
     several times, its last vector is the one to use. Incomplete ranges are held in 64 MB of memory,
-    then in a file without a name in `folder`. If the disk is too full for this file, all known
+    then in a file without a name in `folder`; each of its runs of about 64 MB needs up to 64 kB of
+    memory. If the disk is too full for this file, all known
     vectors are yielded, and the following ones are not joined.
 
     Vectors of a page or more, and those of residues, are yielded unchanged.
@@ -121,7 +122,7 @@ class _Ranges:
             if found.all():
                 yield self._take(number, found)
         size = max(some.bytes.nbytes, len(some.items) * self._layout.item_bytes, _LEAST_BYTES)
-        self._held_bytes += size
+        self._held_bytes += size + some.items.nbytes + some.positions.nbytes
         if self._held_bytes >= _HELD_BYTES:
             try:
                 self._spill()

@@ -1,5 +1,7 @@
 """Writing loose segments with one reading, compared with a survey and a second reading."""
 
+import errno
+import os
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.errors import SegmentError, StoreError
-from virnucpro.store import item_vectors
+from virnucpro.store import aggregate, item_vectors
 from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
 from virnucpro.store.loose import LooseSurvey, survey_loose
 from virnucpro.store.segment import commit_segment
@@ -81,10 +83,10 @@ def test_one_reading_gives_the_same_bytes_as_two(
     shutil.rmtree(folder)
 
 
-def test_segments_are_read_from_the_last_unit_to_the_first(put):
+def test_segments_are_read_from_the_last_unit_to_the_first_after_the_lowest_path(put):
     paths = [put(0), put(2, "b"), put(1), put(1, "c"), put(2, "c")]
     read = [path for path, _ in LooseSurvey(paths, 15).read()]
-    assert read == [paths[1], paths[2], paths[0]]
+    assert read == [paths[0], paths[1], paths[2]]
 
 
 def test_rows_without_a_segment_are_nan(put, tmp_path):
@@ -122,10 +124,32 @@ def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, m
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "out"]
 
 
-def test_a_first_segment_of_another_run_is_refused_by_name(put, tmp_path):
-    paths = [put(1, "b", fingerprint="e", dim=7), put(0), put(2)]
-    with pytest.raises(StoreError, match=r"not from the run of .*: .*b/unit-000001\.h5. Give"):
-        write_surveyed_embeddings(tmp_path / "out", LooseSurvey(paths, 15), index_of(range(15)), 15)
+@pytest.mark.parametrize("unit", [1, 2])
+def test_a_segment_of_another_run_is_refused_by_name(put, tmp_path, unit):
+    paths = [put(unit, "b", fingerprint="e", dim=7), put(0), put(3 - unit)]
+    with pytest.raises(StoreError, match=rf"not from the run of .*b/unit-00000{unit}\.h5. Give"):
+        write_surveyed_embeddings(
+            tmp_path / "out", LooseSurvey(paths, 15), index_of(range(15)), 15, views=VIEWS
+        )
+
+
+def test_vectors_without_reserved_disk_space_are_not_joined(put, tmp_path, monkeypatch):
+    """A temporary file could take their space away."""
+    paths = [put(0), put(1), put(2)]
+
+    def written(name):
+        index = index_of([4, 14, 3, 7, 9, 0])
+        write_surveyed_embeddings(tmp_path / name, LooseSurvey(paths, 15), index, 15)
+        return (tmp_path / name).read_bytes()
+
+    joined = written("joined")
+
+    def refused(*_):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    monkeypatch.setattr(aggregate, "in_ranges", None)
+    assert written("direct") == joined
 
 
 def test_a_refused_coverage_leaves_the_former_file(put, tmp_path):

@@ -1,5 +1,6 @@
 """Write the tables of a run from the segments of all its parts, and begin further rounds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from virnucpro.pipeline.cluster.model import job_of_run
 from virnucpro.pipeline.jobs.job import Reporter
 from virnucpro.pipeline.parts.rounds import Round, find_latest_round, write_round
 from virnucpro.pipeline.run.outputs import Outcome, survey_segments, write_outputs
-from virnucpro.pipeline.run.part_states import LOST_S, part_states, settled_parts
+from virnucpro.pipeline.run.part_states import LOST_S, PartState, part_states, settled_parts
 from virnucpro.pipeline.run.session import Session, reopen_session
 from virnucpro.run_dir import RunDirectory
 
@@ -57,7 +58,7 @@ def merge(
     ----------
     then_rescue
         Whether to begin a round for the missing units, unless parts still work. A killed part is
-        known after 90 s; the merge waits for that, unless every unit has a segment.
+        known after 90 s; the merge waits for that, unless every unit has a valid segment.
     lock
         Whether to lock the run; False on a file system without locks.
     report
@@ -74,19 +75,21 @@ def merge(
     with reopen_session(run, lock=lock) as session:
         parts = part_states(run)
         found = {unit for unit, _ in run.segments()}
-        wants_units = len(found) < len(session.bounds) - 1
-        if then_rescue and wants_units and any(part.state == "working" for part in parts):
-            reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
-            parts = settled_parts(run)
+        waits = then_rescue and _n_working(parts) > 0
+        if waits and len(found) < len(session.bounds) - 1:
+            parts, waits = _settled(run, reporter), False
+        outcome = write_outputs(session, reporter, report=report)
+        if waits and outcome.missing_units:  # a segment cannot be used
+            parts = _settled(run, reporter)
+            outcome = write_outputs(session, reporter, report=report)
         for part in parts:
             if part.problem:
                 reporter.warn(f"{part.problem}: its task counts as lost")
-        working = sum(part.state == "working" for part in parts)
-        if working and wants_units:
+        working = _n_working(parts)
+        if working and not outcome.complete:
             reporter.warn(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
-        outcome = write_outputs(session, reporter, report=report)
         if outcome.complete and not working:
             for part in (one for one in parts if not one.problem):
                 run.part(part.name).remove_unfinished()
@@ -101,6 +104,15 @@ def merge(
             working=working,
             next_round=begun,
         )
+
+
+def _n_working(parts: Sequence[PartState]) -> int:
+    return sum(part.state == "working" for part in parts)
+
+
+def _settled(run: RunDirectory, reporter: Reporter) -> list[PartState]:
+    reporter.stage(f"waiting up to {LOST_S:.0f} s for heartbeats of tasks")
+    return settled_parts(run)
 
 
 def rescue(

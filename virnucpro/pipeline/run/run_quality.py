@@ -29,16 +29,16 @@ class RunQuality:
     def computed_meanwhile(self, then: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Compute the composition, then call `then`, in a thread while the block runs.
 
-        An error in the block ends the thread.
+        An error in the block ends the thread. An error of `then` is ignored: who needs its effect
+        meets the error again.
         """
         stopped = Event()
         with ThreadPoolExecutor(1, "virnucpro-quality") as pool:
             quality = pool.submit(record_quality, self._index, stopped.is_set)
-            called = pool.submit(then)
+            pool.submit(then)
             try:
                 yield
                 self._quality = quality.result()
-                called.result()
             finally:
-                called.cancel()
                 stopped.set()
+                pool.shutdown(cancel_futures=True)

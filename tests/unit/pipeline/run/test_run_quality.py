@@ -33,6 +33,12 @@ def equal(one, other):
     )
 
 
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 def test_it_is_computed_at_the_first_call_only(index):
     quality = RunQuality(index)
     first = quality.get()
@@ -50,7 +56,7 @@ def test_a_block_computes_it_in_another_thread(index, monkeypatch):
     monkeypatch.setattr(run_quality, "record_quality", watched)
     quality = RunQuality(index)
     with quality.computed_meanwhile(lambda: threads.append(threading.current_thread())):
-        pass
+        wait_for(lambda: len(threads) == 2)
     assert equal(quality.get(), record_quality(index))
     assert len(threads) == 2
     assert threading.main_thread() not in threads
@@ -71,6 +77,20 @@ def test_an_error_of_the_block_ends_the_thread(index, monkeypatch):
         raise KeyboardInterrupt
     assert ended == [True]
     monkeypatch.undo()
+    assert equal(quality.get(), record_quality(index))
+
+
+def test_an_error_of_what_follows_is_ignored(index):
+    quality = RunQuality(index)
+    called = []
+
+    def fails():
+        called.append(True)
+        raise ImportError("no template")
+
+    with quality.computed_meanwhile(fails):
+        wait_for(lambda: called)
+    assert called
     assert equal(quality.get(), record_quality(index))
 
 
