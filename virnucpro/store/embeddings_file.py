@@ -187,9 +187,7 @@ class EmbeddingsFile:
         """
         data, size = some.bytes.reshape(-1).data, self._layout.item_bytes
         for item, first, last in some.groups():
-            part, place = data[first * size : last * size], self.offset + item * size
-            if (written := os.pwrite(self._handle, part[:_AT_ONCE], place)) < len(part):
-                write_all(self._handle, part[written:], place + written)
+            write_all(self._handle, data[first * size : last * size], self.offset + item * size)
 
     def update(
         self, attributes: Mapping[str, object], status: Iterable[npt.NDArray[np.uint8]]

@@ -1,7 +1,6 @@
 """Find and check segment files in any folders, without the folder of their run."""
 
 import filecmp
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ import numpy.typing as npt
 from virnucpro.errors import DamagedSegmentError, InputError, StoreError
 from virnucpro.store.coverage import RejectedFile, difference
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_segment, read_segments
+from virnucpro.store.segment import Segment, named_unit, read_segment, read_segments
 
 __all__ = ["LooseCoverage", "LooseSurvey", "RowNames", "find_segments", "survey_loose"]
 
 _IN_RUN = "shards/rank-*/unit-*.h5"
-_NAME = re.compile(r"unit-([0-9]+)\.h5")
 _PATTERNS = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
 
 IntArray = npt.NDArray[np.int64]
@@ -173,7 +171,7 @@ class LooseSurvey:
         another run than that of the first segment are not yielded.
         """
         used = dict[int, Path]()
-        others = sorted(self._paths[1:], key=_last_unit_first)
+        others = sorted(self._paths[1:], key=lambda path: -(named_unit(path) or 0))
         for path, segment in read_segments([*self._paths[:1], *others]):
             if isinstance(segment, DamagedSegmentError):
                 self._rejected.append(RejectedFile(path, str(segment), damaged=True))
@@ -207,11 +205,6 @@ class LooseSurvey:
             notes=notes,
             n_rows=self._n_rows,
         )
-
-
-def _last_unit_first(path: Path) -> int:
-    match = _NAME.fullmatch(path.name)
-    return -int(match[1]) if match else 0
 
 
 def _span(path: Path, segment: Segment, n_rows: int | None) -> _Span:

@@ -29,6 +29,7 @@ __all__ = [
     "commit_segment",
     "encode_segment",
     "is_short_of_space",
+    "named_unit",
     "read_segment",
     "read_segments",
     "recompute_advice",
@@ -152,14 +153,19 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
         raise DamagedSegmentError(
             f"{path}: {problem}. Delete the file, then {recompute_advice(path)}."
         )
-    match = _NAME.fullmatch(path.name)
-    if not any_name and not (match and int(match[1]) == segment.unit):
+    if not any_name and named_unit(path) != segment.unit:
         raise SegmentError(
             f"{path}: the name is that of another unit, but the content is unit {segment.unit}. "
             f"Rename the file to unit-{segment.unit:06d}.h5 or move it out of the run, "
             f"then {recompute_advice(path)}."
         )
     return segment
+
+
+def named_unit(path: Path) -> int | None:
+    """Return the unit in the name of a segment file; None for another name."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
 
 
 def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | DamagedSegmentError]]:
