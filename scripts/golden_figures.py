@@ -1,4 +1,4 @@
-"""Print entries of virnucpro/bundles/golden_figures.json, for `virnucpro bundle verify --golden`.
+"""Print entries of golden.json, for `virnucpro bundle verify --golden`.
 
 Usage: python scripts/golden_figures.py mini-deep [--published FOLDER]
 
@@ -14,7 +14,7 @@ import torch
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
-from virnucpro.pipeline.validation.golden import golden_vectors, project
+from virnucpro.lab.validation.golden import golden_vectors, project
 
 PUBLISHED = (("DNABERT-S", 0, 768), ("esm2_t36_3B_UR50D", 768, 3328))
 
@@ -29,12 +29,11 @@ def main() -> None:
     bundle = open_bundle(arguments.bundle)
     vectors = [golden_vectors(spec, "cpu", "fp32") for spec in bundle.encoders]
     entries = [
-        entry(spec.name, found.numpy())
-        for spec, found in zip(bundle.encoders, vectors, strict=True)
+        entry(spec.name, found) for spec, found in zip(bundle.encoders, vectors, strict=True)
     ]
     scores = {}
     if bundle.head is not None:
-        found = load_head(bundle.head).scores(torch.cat(vectors, dim=1))[:, 1]
+        found = load_head(bundle.head).scores(np.concatenate(vectors, axis=1))[:, 1]
         scores[bundle.name] = [round(score, 6) for score in found.tolist()]
     if arguments.published is not None:
         merged = torch.load(

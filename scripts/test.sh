@@ -11,9 +11,11 @@ set_up ui,test,lint,bench
 if [ "${1:-}" = --setup-only ]; then
   exit 0
 fi
+# The tests start hundreds of processes, which would compile every module again.
+unset PYTHONDONTWRITEBYTECODE
 # Waiting OpenMP threads must not spin: the other test process needs the cores.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 if [ $# -eq 0 ]; then
-  set -- --numprocesses 2 --dist loadfile
+  set -- --numprocesses 2 --dist worksteal
 fi
 exec .venv/bin/python -m pytest "$@"

@@ -1,31 +1,49 @@
 """Train the embedded bundle `mini` again: labels from genomes.tsv, then ``virnucpro train``.
 
-    python scripts/train_mini.py --genomes ../shared/genomes --genomes ../shared/genomes-2 --out OUT
+    python scripts/train_mini.py --genomes ../shared/genomes --genomes ../shared/genomes-2
+        --genomes ../shared/genomes-3 --genomes ../shared/genomes-4 --out OUT
 
 OUT/labels.tsv and OUT/exclude.bed are the inputs of ``virnucpro train``, and OUT/training/bundle is
 the bundle. The same genomes, seed, versions and kind of processor give the same bundle. Each folder
-of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave out.
+of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave out. Files
+with many genomes are divided into OUT/genomes.
 """
 
 import argparse
 import csv
+import gzip
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PHAGE_FAMILIES = ("Microviridae", "Inoviridae", "Leviviridae", "Cystoviridae")
+SMALL_PHAGES = {
+    "Microviridae", "Inoviridae", "Leviviridae", "Cystoviridae", "Fiersviridae", "Steitzviridae",
+    "Duinviridae", "Paulinoviridae", "Finnlakeviridae", "Atkinsviridae", "Solspiviridae",
+    "Blumeviridae",
+}  # fmt: skip
+RNA_VIRUSES = {
+    "Phenuiviridae", "Flaviviridae", "Coronaviridae", "Alphaflexiviridae", "Sedoreoviridae",
+    "Retroviridae", "Picornaviridae",
+}  # fmt: skip
+SMALL_DNA_VIRUSES = {
+    "Parvoviridae", "Papillomaviridae", "Polyomaviridae", "Circoviridae", "Geminiviridae",
+}  # fmt: skip
+"""Families of the collection without a column of realms."""
 REALMS = {
     "Riboviria": "rna_virus",
     "Ribozyviria": "rna_virus",
     "Duplodnaviria": "tailed_phage",
     "Monodnaviria": "small_dna_virus",
 }
-EUKARYOTES = ("fungi", "plant", "invertebrate", "protozoa", "vertebrate")
+OTHERS = ("archaea", "bacteria", "organelle", "plasmid", "transcript")
+"""Kingdoms that are a class of their own; the others are of the class eukaryote."""
+KNOWN = "known"
+"""Split of genomes for validation whose group is for training in another folder: for neither."""
 NOTES = Path(__file__).parent / "mini_notes.md"
 """Limits of the bundle, for its card."""
 COLUMNS = ("file", "label", "group", "split", "kingdom", "class")
-DESCRIPTION = "composition of whole windows and a small classifier, trained on public genomes"
+DESCRIPTION = "composition of windows and genes of records, trained on public genomes"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,8 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_labels(labels, folders)
     write_regions(regions, folders)
     command = [sys.executable, "-m", "virnucpro", "train", "--labels", labels, "--exclude", regions]
-    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "2.0.0"]
+    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "3.0.0"]
     command += ["--description", DESCRIPTION, "--notes", NOTES]
+    command += ["--lengths", "300-1250"]
     # Two contigs contain a phage, two plasmids of different genera are nearly equal, and a human
     # transcript is that of an endogenous retrovirus.
     command += ["--allow-similar"]
@@ -46,13 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_labels(path: Path, folders: Sequence[Path]) -> None:
-    """Write the table of labels of all genomes."""
+    """Write the table of labels of all genomes, and the genomes that share a file as files."""
+    rows = [(folder, row) for folder in folders for row in _rows(folder)]
+    labelled = [_labelled(folder, row, path.parent / "genomes") for folder, row in rows]
+    training = {row["group"] for row in labelled if row["split"] == "train"}
+    for row in labelled:
+        if row["split"] == "valid" and row["group"] in training:
+            row["split"] = KNOWN
+    for folder in folders:
+        _divide(folder, path.parent / "genomes")
     with path.open("w", newline="", encoding="utf-8") as stream:
         table = csv.DictWriter(stream, COLUMNS, delimiter="\t", lineterminator="\n")
         table.writeheader()
-        for folder in folders:
-            for row in _rows(folder):
-                table.writerow(_labelled(folder, row))
+        table.writerows(labelled)
 
 
 def write_regions(path: Path, folders: Sequence[Path]) -> None:
@@ -71,26 +96,49 @@ def _rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream, delimiter="\t"))
 
 
-def _labelled(folder: Path, row: Mapping[str, str]) -> dict[str, str]:
-    viral = row["group"] == "virus"
+def _divide(folder: Path, out: Path) -> None:
+    """Write each genome of a folder whose files have many genomes as a file."""
+    wanted = {row["id"] for row in _rows(folder) if "file" in row}
+    out.mkdir(exist_ok=True)
+    for path in sorted(folder.glob("*.fa.gz")):
+        records: dict[str, list[bytes]] = {}
+        for entry in gzip.decompress(path.read_bytes()).split(b">")[1:]:
+            genome = entry.split(None, 1)[0].decode().partition(".")[0]
+            records.setdefault(genome, []).append(b">" + entry)
+        for genome, entries in records.items():
+            if genome in wanted:
+                (out / f"{genome}.fa").write_bytes(b"".join(entries))
+
+
+def _labelled(folder: Path, row: Mapping[str, str], divided: Path) -> dict[str, str]:
+    viral = "virus" in (row["group"], row.get("kingdom"))
+    kingdom = "virus" if viral else row["group"]
     # A phage without a family has the genus of its host as group, which is a group of its own here.
     group = f"virus:{row['split_group']}" if viral else row["split_group"]
+    file = f"{row['group']}/{row['id']}.fa.gz"
     return {
-        "file": str(folder / row["group"] / f"{row['id']}.fa.gz"),
+        "file": str(divided / f"{row['id']}.fa" if "file" in row else folder / file),
         "label": "viral" if viral else "non-viral",
         "group": group,
         "split": row["split"],
-        "kingdom": row["group"],
-        "class": _class(row),
+        "kingdom": kingdom,
+        "class": _class(row, kingdom),
     }
 
 
-def _class(row: Mapping[str, str]) -> str:
-    if row["group"] != "virus":
-        return "eukaryote" if row["group"] in EUKARYOTES else row["group"]
-    if row["family"] in PHAGE_FAMILIES:
+def _class(row: Mapping[str, str], kingdom: str) -> str:
+    if kingdom != "virus":
+        return kingdom if kingdom in OTHERS else "eukaryote"
+    families = {row["family"], row["split_group"]}
+    if families & SMALL_PHAGES or row["split_group"].startswith("smallphage"):
         return "small_phage"
-    return REALMS.get(row["realm"].rstrip("?"), "large_dna_virus")
+    if "realm" in row:
+        return REALMS.get(row["realm"].rstrip("?"), "large_dna_virus")
+    if row["group"] == "phage":
+        return "tailed_phage"
+    if families & RNA_VIRUSES:
+        return "rna_virus"
+    return "small_dna_virus" if families & SMALL_DNA_VIRUSES else "large_dna_virus"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ file is reported, the others are counted, and the exit code is 2.
 
 The same for a folder of files, with a table at the end:
 
-    virnucpro launch --input-dir docs --pattern '*.md' -o out --gpus cpu:2 \
+    virnucpro launch --input-dir docs --pattern '*.md' -o out --devices cpu:2 \
         --worker scripts/word_counts.py:WordStatistics --set shortest=4
 """
 

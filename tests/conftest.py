@@ -11,12 +11,13 @@ import sys
 import tempfile
 import time
 import warnings
-from functools import partial
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from programs import run_captured
 
 settings.register_profile("virnucpro", deadline=None)  # the machine may be busy
 settings.load_profile("virnucpro")
@@ -172,6 +173,15 @@ def temporary_folder(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def modules_are_no_garbage():
+    """Exclude the imported modules from garbage collections, which take 0.4 s with them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def no_leaks(temporary_folder):
     """Fail a test that leaves a child process, an open descriptor or a temporary file."""
@@ -259,19 +269,33 @@ def difference_of():
     return compare
 
 
+@pytest.fixture(scope="session")
+def computing_here():
+    """Return a context in which commands compute in this process if they use one CPU."""
+    from virnucpro.run.execution import Execution
+
+    @dataclass(frozen=True, kw_only=True)
+    class InProcess(Execution):
+        in_process: bool = True
+
+    @contextlib.contextmanager
+    def computing():
+        with pytest.MonkeyPatch.context() as patch:
+            for module in ("run_job", "commands.train_command"):
+                patch.setattr(f"virnucpro.cli.{module}.Execution", InProcess)
+            yield
+
+    return computing
+
+
 @pytest.fixture(scope="module")
-def one_process():
+def one_process(computing_here):
     """Let commands compute in this process if they use one CPU, as the Python API does.
 
     The start of a worker takes a second. Modules whose subject is inputs, results or files use this
     fixture. Those about workers do not, and tests/unit/api compares the tables of both ways.
     """
-    from virnucpro.pipeline.execution import Execution
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("run_job", "commands.train_command"):
-            name = f"virnucpro.cli.{module}.Execution"
-            patch.setattr(name, partial(Execution, in_process=True))
+    with computing_here():
         yield
 
 
@@ -280,14 +304,7 @@ def virnucpro():
     """Return a function that runs the command line in another process, and returns that."""
 
     def run(*arguments, **options) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "virnucpro", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-            **options,
-        )
+        return run_captured(sys.executable, "-m", "virnucpro", *arguments, **options)
 
     return run
 
@@ -323,10 +340,10 @@ def processes_of(session):
 
 @pytest.fixture
 def no_orphan():
-    """Return a check that a session is empty two seconds after the end of its leader."""
+    """Return a check that a session is empty soon after the end of its leader."""
 
     def check(session):
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + 10.0
         while processes_of(session) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert processes_of(session) == []

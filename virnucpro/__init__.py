@@ -12,6 +12,7 @@ from virnucpro.errors import (
     FingerprintError,
     IndexFormatError,
     InputError,
+    NoLocksError,
     NotARunError,
     RunError,
     RunExistsError,
@@ -26,8 +27,10 @@ from virnucpro.errors import (
 TYPE_CHECKING = False  # importing typing takes most of the time of this import
 if TYPE_CHECKING:
     from virnucpro.api.classify import classify
+    from virnucpro.api.commands import evaluate, list_bundles, train
     from virnucpro.api.embed import embed
     from virnucpro.api.embeddings import Embeddings, read_embeddings
+    from virnucpro.api.model import Model, load
     from virnucpro.api.result import Result
     from virnucpro.api.tables import read_predictions, read_regions, read_windows
 
@@ -42,6 +45,8 @@ __all__ = [
     "FingerprintError",
     "IndexFormatError",
     "InputError",
+    "Model",
+    "NoLocksError",
     "NotARunError",
     "Result",
     "RunError",
@@ -55,21 +60,30 @@ __all__ = [
     "__version__",
     "classify",
     "embed",
+    "evaluate",
+    "list_bundles",
+    "load",
     "read_embeddings",
     "read_predictions",
     "read_regions",
     "read_windows",
+    "train",
 ]
 
 _MODULES = {
     "Embeddings": "embeddings",
     "Result": "result",
     "classify": "classify",
+    "Model": "model",
     "embed": "embed",
+    "evaluate": "commands",
+    "list_bundles": "commands",
+    "load": "model",
     "read_embeddings": "embeddings",
     "read_predictions": "tables",
     "read_regions": "tables",
     "read_windows": "tables",
+    "train": "commands",
 }
 """Module in `virnucpro.api` of each name that is imported at its first use."""
 

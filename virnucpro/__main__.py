@@ -5,14 +5,15 @@ A child process imports its parent's main module first, so `run` contains all im
 
 from typing import NoReturn
 
-__all__ = ["run"]
-
 
 def run() -> NoReturn:
     """Run the command of ``sys.argv`` and exit the process with its exit code."""
     import signal  # noqa: PLC0415 - see above
     import sys  # noqa: PLC0415 - see above
 
+    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+        # A scheduler's warning during the imports ends the program as SIGTERM does.
+        signal.signal(signal.SIGUSR1, lambda *_: sys.exit(128 + signal.SIGTERM))
     code = 128 + signal.SIGINT
     try:
         from virnucpro.console import protect_standard_streams  # noqa: PLC0415 - see above

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["CONTROL", "output_failure", "printable", "protect_standard_streams", "say", "shortened"]
-
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, line separators and marks of the text direction, which tables encode."""
+"""Control characters, line separators and marks of the text direction."""
+_RISKY: Final = ("=", "+", "-", "@", "#", "track", "browser")
+"""Start of a formula in spreadsheet programs, or of a line that is no row of a BED file."""
+_ENCODED: Final = re.compile(
+    rf"{CONTROL.pattern}|%(?=[01][0-9A-F]|25|7F|C2%[89]|E2%8[01])"
+    r"|^(?:[=+@#-]|t(?=rack)|b(?=rowser)|%(?=3D|2[BD3]|40|74|62))"
+)
 _LONGEST_NAME: Final = 200
 _WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
 
@@ -40,6 +44,29 @@ def shortened(name: str) -> str:
     """
     text = printable(name[: _LONGEST_NAME + 1])
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
+
+
+def encoded_name(name: str) -> str:
+    """Return a sequence's name as tables contain it; different names stay different.
+
+    Percent-encoded are `CONTROL`, the first character of a name that begins like a formula or a
+    comment (``=``, ``+``, ``-``, ``@``, ``#``, ``track``, ``browser``), and each ``%`` that could
+    be read as such an encoding.
+    """
+    # much faster than the regular expression
+    if name.isprintable() and "%" not in name and not name.startswith(_RISKY):
+        return name
+    return _ENCODED.sub(lambda match: "".join(f"%{one:02X}" for one in match[0].encode()), name)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text, such as ``15 µs``, ``230 ms``, ``2.5 s`` or ``2.5 h``."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    if seconds >= 1 or seconds == 0:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.001 else f"{seconds * 1e6:.0f} µs"
 
 
 def output_failure() -> str:

@@ -1,14 +1,13 @@
-"""Atomic files: write to a temporary file, fsync, rename, fsync the folder."""
+"""Atomic files and folders: write to a temporary file, fsync, rename, fsync the folder."""
 
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
-
-__all__ = ["file_server_time", "finished_name", "sync_folder", "temporary_beside", "write_file"]
 
 _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
@@ -82,4 +81,33 @@ def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.add_note(f"{path} could not be written; an existing file is unchanged")
+        raise
+
+
+@contextmanager
+def write_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder for files; it replaces `path` at the end of the block, synced.
+
+    If the block raises an exception, `path` is unchanged.
+
+    Raises
+    ------
+    OSError
+        If the folder or a file in it cannot be written.
+    """
+    temporary, former = temporary_beside(path), temporary_beside(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        sync_folder(temporary)
+        if path.exists():
+            path.rename(former)
+        temporary.rename(path)
+        sync_folder(path.parent)
+        shutil.rmtree(former, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise

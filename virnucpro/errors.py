@@ -11,7 +11,8 @@
     │   ├── NotARunError      the folder contains no run, or a run of another version
     │   ├── RunExistsError    the folder already contains a run
     │   ├── FingerprintError  a resume would mix results of different inputs or parameters
-    │   └── RunLockedError    another process uses the folder
+    │   ├── RunLockedError    another process uses the folder
+    │   └── NoLocksError      the file system of the folder has no file locks
     ├── StoreError            a file of a run cannot be read
     │   ├── IndexFormatError  a sequence index is damaged or of an unknown version
     │   └── SegmentError      a file is not a valid segment
@@ -22,25 +23,6 @@
 Each message contains the failure, the file or worker, the cause and the next step. Callers add
 context with ``add_note``; the command line prints these notes below the message.
 """
-
-__all__ = [
-    "BundleError",
-    "DamagedSegmentError",
-    "DeviceError",
-    "EngineError",
-    "FingerprintError",
-    "IndexFormatError",
-    "InputError",
-    "NotARunError",
-    "RunError",
-    "RunExistsError",
-    "RunLockedError",
-    "SegmentError",
-    "StoreError",
-    "UsageError",
-    "VirnucproError",
-    "WorkerError",
-]
 
 
 class VirnucproError(Exception):
@@ -81,6 +63,10 @@ class FingerprintError(RunError):
 
 class RunLockedError(RunError):
     """Another process uses the run folder."""
+
+
+class NoLocksError(RunError):
+    """The file system of the folder has no file locks."""
 
 
 class StoreError(VirnucproError):

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from virnucpro.errors import RunError, RunLockedError
-
-__all__ = ["folder_lock", "is_held"]
+from virnucpro.errors import NoLocksError, RunError, RunLockedError
 
 _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of file systems without locks, such as Lustre without the mount option flock."""
@@ -37,12 +35,14 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
     ------
     RunLockedError
         If another process holds the lock or is removing the folder; the function does not wait.
-    RunError
+    NoLocksError
         If the file system has no locks.
+    RunError
+        If the lock file is a symbolic link, whose target would be overwritten.
     OSError
         If the folder is not writable.
     """
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = _open(lock)
     try:
         try:
             fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK))
@@ -54,10 +54,9 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in _WITHOUT_LOCKS:
                 raise
-            raise RunError(
+            raise NoLocksError(
                 f"{lock}: its file system has no file locks ({error.strerror}), so two "
-                "processes could write here at once. If no other process uses this folder, add "
-                "--no-lock; else choose a folder on another file system."
+                "processes could write here at once. Choose a folder on another file system."
             ) from None
         if os.fstat(handle).st_nlink == 0:  # another process removed the file between open and lock
             raise RunLockedError(
@@ -93,6 +92,18 @@ def is_held(lock: Path) -> bool:
     finally:
         os.close(handle)
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+
+def _open(lock: Path) -> int:
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RunError(
+            f"{lock} is a symbolic link. Its target would be overwritten, so it is not opened. "
+            "Remove the link, then rerun the command."
+        ) from None
 
 
 def _request(kind: int) -> bytes:

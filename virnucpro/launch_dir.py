@@ -12,18 +12,6 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "JSON_NAME",
-    "LOCK_NAME",
-    "LOGS_NAME",
-    "MERGED_NAMES",
-    "OWN_NAMES",
-    "TASKS_NAME",
-    "TSV_NAME",
-    "task_folder",
-    "task_tables",
-]
-
 TSV_NAME: Final = "launch.tsv"
 JSON_NAME: Final = "launch.json"
 LOGS_NAME: Final = "launch.logs"

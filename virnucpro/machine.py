@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["available_memory", "cpu_flags", "usable_cpus", "usable_memory"]
-
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 _CGROUPS: Final = Path("/proc/self/cgroup")
 _CPUINFO: Final = Path("/proc/cpuinfo")

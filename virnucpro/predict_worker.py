@@ -3,7 +3,6 @@
 The worker loads the encoders once, then processes files one by one, each in its own run folder.
 """
 
-import inspect
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,28 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from virnucpro.compute.predict import predict_job, run_in_process
+from virnucpro.compute.preflight import auto_precision
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
-from virnucpro.encoders.batching import BATCH_TOKENS
+from virnucpro.encoders.device import is_device_failure
 from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
-from virnucpro.errors import RunError, UsageError, VirnucproError
-from virnucpro.launch.merged import OUTPUTS_KEY
+from virnucpro.errors import FingerprintError, RunError, UsageError
+from virnucpro.launch.table import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
-from virnucpro.machine import cpu_flags
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, SilentReporter
-from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.scheduling import preflight
-from virnucpro.pipeline.scheduling.runner import run_in_process
+from virnucpro.option import options_of
+from virnucpro.run.execution import Execution
+from virnucpro.run.job import Job
+from virnucpro.run.manifest import read_manifest
+from virnucpro.run.options import PredictOptions
+from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, Kind, inherited_mask
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.worker.rank_encoder import Models
-
-__all__ = ["Worker"]
+    from virnucpro.compute.rank_encoder import Models
 
 
 class Worker(FileWorker):
@@ -58,16 +56,13 @@ class Worker(FileWorker):
         """
         options = dict(keywords)
         job = options.pop("job", None)
-        known = set() if job else inspect.signature(predict_job).parameters.keys() - {"inputs"}
+        known = set() if job else options_of(PredictOptions).keys()
         if unknown := options.keys() - known:
             raise UsageError(f"virnucpro.predict has no option {', '.join(sorted(unknown))}.")
         job = job or predict_job((), **options)
-        if job.precision == "auto":
-            precision = _precision_of_runs(output_dir) or preflight.default_precision(
-                device, cpu_flags(), preflight.weight_bytes(job.encoders), job.verified_precisions
-            )
-            job = replace(job, precision=precision)
-        return {"job": job}
+        if job.options.precision == "auto" and (precision := _precision_of_runs(output_dir)):
+            job = job.with_options(precision=precision)
+        return {"job": auto_precision(job, device)}
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
@@ -104,20 +99,13 @@ class Worker(FileWorker):
         BundleError, DeviceError, UsageError
             If the bundle is missing or damaged, the device cannot be used, or an option is invalid.
         """
-        from virnucpro.pipeline.worker.rank_encoder import Models  # noqa: PLC0415 - after the mask is set
+        from virnucpro.compute.rank_encoder import Models  # noqa: PLC0415 - after the mask is set
 
         self._input_dir, self._output_dir, self._threads = input_dir, output_dir, threads
         mask = inherited_mask(os.environ)
         self._device = Device(device, mask[0] if device == "cuda" and mask else None)
         self._job = self.prepare(device, output_dir, keywords)["job"]
-        self._models = Models(
-            self._job.encoders,
-            self._job.head,
-            device,
-            self._job.settled_precision,
-            BATCH_TOKENS[device],
-            fallback=self._job.fallback,
-        )
+        self._models = Models.of(self._job, device)
 
     def process(self, data: str) -> dict[str, Any]:
         """Predict the sequences of the file `data`, or resume the run of this file.
@@ -125,39 +113,42 @@ class Worker(FileWorker):
         Returns
         -------
         A dict of: sequences and viral (numbers of sequences), also by length; rule (of the calls);
+        prevalence (assumed; with a calibrated bundle);
         complete (whether every row has a result), skipped (whether an earlier launch computed all
         results), outputs (paths by name, from which a launch merges some), and details. The details
         are: folder, units_computed, records (number by status), calls (number by call),
-        rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
+        expected_false (viral calls), rows_missing, rows_quarantined, again (rows recomputed at
+        another precision), warnings.
 
         Raises
         ------
         VirnucproError, OSError
-            The same errors as in `virnucpro.pipeline.predict.predict`; committed units are kept.
+            The same errors as in `virnucpro.compute.predict.predict`; committed units are kept.
         WorkerUnusable
             If the device failed. A new process may be able to use the device again.
         """
-        from torch import AcceleratorError  # noqa: PLC0415 - after the mask is set
-
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         existed = RunDirectory(folder).run_json.exists()
         execution = Execution(folder, threads=self._threads, resume=True, report=False)
         warnings = _Warnings()
-        job = preflight.as_resumed(replace(self._job, inputs=(data,)), execution)
+        job = replace(self._job, inputs=(data,))
         try:
             outcome, computed = run_in_process(
-                job, execution, self._device, warnings, self._models, self.progressed
+                job, execution, warnings, self._device, self._models, self.progressed
             )
-        except AcceleratorError as error:
-            raise WorkerUnusable(f"{self._device}: {error}") from error
-        except VirnucproError as error:
-            if "--force" in str(error):
-                error.add_note(f"launch has no --force: delete {folder} and rerun the command")
+        except FingerprintError as error:
+            error.add_note(f"launch has no --force: delete {folder} and rerun the command")
             raise
+        except Exception as error:
+            if is_device_failure(error):
+                raise WorkerUnusable(f"{self._device}: {error}") from error
+            raise
+        expected = outcome.expectation
         return {
             "sequences": sum(outcome.records.values()),
             "viral": outcome.calls.get("viral", 0),
             "rule": outcome.rule,
+            **({"prevalence": expected.prevalence.value} if expected else {}),
             **_by_length(outcome.by_length),
             "complete": outcome.complete,
             "skipped": existed and not computed,
@@ -167,6 +158,7 @@ class Worker(FileWorker):
                 "units_computed": computed,
                 "records": outcome.records,
                 "calls": outcome.calls,
+                "expected_false": expected and round(expected.false, 1),
                 "rows_missing": outcome.rows_missing,
                 "rows_quarantined": outcome.rows_quarantined,
                 "again": outcome.again,
@@ -184,7 +176,7 @@ def _by_length(counts: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     }
 
 
-class _Warnings(SilentReporter):
+class _Warnings(Reporter):
     """Reporter that stores the warnings of a run in `texts`."""
 
     def __init__(self) -> None:

@@ -3,18 +3,18 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from virnucpro.durable import finished_name, temporary_beside
 from virnucpro.errors import RunError
 
-__all__ = ["EXTRACTS", "RunDirectory", "run_of_part"]
-
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls whose sequences can be written as FASTA or FASTQ."""
 _REGIONS = "viral_regions"
+_VIRUSES = "viruses"
 
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 _SHARD = re.compile(r"rank-\d{4,}")
@@ -41,6 +41,7 @@ class RunDirectory:
         predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
         viral.fasta, ambiguous.fasta ...  records by call, as chosen; .fastq if all inputs are
                                         FASTQ; .gz if compressed
+        viruses.fasta                   viral records, and viral stretches of proviruses; .gz
         viral_regions.fasta             viral stretches of records of both kinds; endings as above
         regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
         missing.tsv, quarantine.tsv     absent if empty
@@ -87,24 +88,16 @@ class RunDirectory:
         self.regions_bed = root / "regions.bed"
         self.regions_gff3 = root / "regions.gff3"
         self.scores_bedgraph = root / "scores.bedgraph"
-        self.region_files = (
-            self.regions,
-            self.regions_bed,
-            self.regions_gff3,
-            self.scores_bedgraph,
-            *self.region_extracts(),
-        )
         extracts = tuple(path for call in EXTRACTS for path in self.extracts(call))
+        viruses = (self.viruses(), self.viruses(compressed=True))
+        self.choices = (
+            *(self.published_results, self.published_consensus),
+            *(self.regions, self.regions_bed, self.regions_gff3, self.scores_bedgraph),
+            *(*self.extracts(_REGIONS), *extracts, *viruses),
+        )
         self.tables = (
-            self.predictions,
-            self.windows,
-            self.sequences,
-            self.published_results,
-            self.published_consensus,
-            self.missing,
-            self.quarantine,
-            *self.region_files,
-            *extracts,
+            *(self.predictions, self.windows, self.sequences, self.missing, self.quarantine),
+            *self.choices,
         )
         self.report = root / "report.html"
         self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
@@ -113,6 +106,7 @@ class RunDirectory:
             self.predictions,
             self.sequences,
             *extracts,
+            *viruses,
             self.regions,
             self.embeddings,
             self.report,
@@ -141,9 +135,9 @@ class RunDirectory:
         """Return the path of the sequences of the viral stretches, viral_regions.fasta."""
         return self.extract(_REGIONS, fastq=fastq, compressed=compressed)
 
-    def region_extracts(self) -> tuple[Path, ...]:
-        """Return all paths that `region_extract` may return; a run has one of these files."""
-        return self.extracts(_REGIONS)
+    def viruses(self, *, compressed: bool = False) -> Path:
+        """Return the path of the viral records and proviral stretches, viruses.fasta."""
+        return self.extract(_VIRUSES, compressed=compressed)
 
     def launch(self, number: int) -> Path:
         """Return the path of the plan of launch `number`, counted from 1."""
@@ -234,23 +228,47 @@ class RunDirectory:
 
         The file may be missing. Symbolic links to folders are followed.
         """
-        place = path.parent.resolve() / path.name
+        return self.first_owned([path]) is not None
+
+    def first_owned(self, paths: Iterable[Path]) -> Path | None:
+        """Return the first of the paths that the run owns, as `owns`; None if there is none."""
         shared = (self.rounds, self.parts, self.claims, self.pt)
         folders = (self.index, self.next_index, self.launches, self.shards, self.logs, *shared)
-        return place in {self.root.resolve() / own.name for own in (*self._files, self.lock)} or (
-            any(place.is_relative_to(folder.resolve()) for folder in folders)
-        )
+        inside = {folder.resolve() for folder in folders}
+        places = inside | {self.root.resolve() / own.name for own in (*self._files, self.lock)}
+
+        @cache
+        def resolved(parent: Path) -> tuple[Path, bool]:
+            place = parent.resolve()
+            return place, not inside.isdisjoint((place, *place.parents))
+
+        for path in paths:
+            parent, is_inside = resolved(path.parent)
+            if is_inside or parent / path.name in places:
+                return path
+        return None
 
     def require_regular_files(self) -> None:
-        """Check that every existing file of the run is a regular file.
+        """Check that every existing file of the run is a regular file, and every folder its own.
 
         Raises
         ------
         RunError
             If a file is a pipe, socket, device or folder. Opening a named pipe would block.
+            If a folder, a log or the lock is a symbolic link: the program would change or delete
+            files outside of the run.
         """
         own = (*self._files, self.lock, *self.launches.glob("????.json"))
-        logs = (path for pattern in _LOGS for path in self.logs.glob(pattern))
+        logs = [path for pattern in _LOGS for path in self.logs.glob(pattern)]
+        shared = (self.launches, self.shards, self.logs, self.rounds, self.parts, self.claims)
+        shards = (self.shards / name for name in _names(self.shards, _SHARD))
+        for path in (*shared, self.pt, *shards, self.lock, *logs):
+            if path.is_symlink():
+                raise RunError(
+                    f"{path} is a symbolic link. Files outside of the run could be changed or "
+                    "deleted. Put the files themselves in its place, or remove the link, then "
+                    "rerun the command."
+                )
         columns = (path for path in self.index.glob("*") if not path.is_dir())
         for path in (*own, *logs, *columns):
             if path.exists() and not path.is_file():

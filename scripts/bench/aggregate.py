@@ -29,9 +29,8 @@ import numpy as np
 
 from virnucpro.durable import write_file
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
-from virnucpro.store.coverage import Survey
-from virnucpro.store.loose import LooseSurvey, survey_loose
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.segment import Segment
 from virnucpro.store.writer import ShardWriter
 
@@ -65,16 +64,12 @@ def main() -> None:
         bounds = np.append(np.arange(0, n_rows, arguments.unit_rows), n_rows)
         actions: dict[str, Callable[[], object]] = {
             "copy": lambda: copy(paths, run.root / "copy"),
-            "survey": lambda: survey_loose(paths, n_rows),
-            "once": lambda: write_surveyed_embeddings(
-                run.embeddings, LooseSurvey(paths, n_rows), index, n_rows, views=dims
+            "survey": lambda: survey(paths, bounds),
+            "once": lambda: write_embeddings(run.embeddings, Survey(paths, bounds), index, dims),
+            "run": lambda: write_embeddings(
+                run.embeddings, Survey(run, bounds, FINGERPRINT), index, dims
             ),
-            "run": lambda: write_surveyed_embeddings(
-                run.embeddings, Survey(run, bounds, FINGERPRINT), index, n_rows, views=dims
-            ),
-            "twice": lambda: write_embeddings(
-                run.embeddings, survey_loose(paths, n_rows), index, dims
-            ),
+            "twice": lambda: write_embeddings(run.embeddings, survey(paths, bounds), index, dims),
         }
         took: dict[str, list[Took]] = {action: [] for action in arguments.only}
         for _ in range(arguments.repeats):

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from virnucpro.arrays import Float32Array
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -44,21 +45,19 @@ class BareLoop:
         self._encoders = [load_encoder(spec) for spec in self.bundle.encoders]
         self._head = load_head(self.bundle.head)
 
-    def unit(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def unit(self, first: int, last: int) -> tuple[Float32Array, Float32Array]:
         """Return vectors (n, D) and scores (n, 2) of the rows ``first`` to ``last - 1``."""
         parts = []
         for encoder in self._encoders:
             ids = encoder.tokenise(self.index.sequences(np.arange(first, last), encoder.view))
             lengths = np.array([len(row) for row in ids])
             order = longest_first(lengths)
-            part = torch.empty(len(ids), encoder.dim)
+            part = np.empty((len(ids), encoder.dim), np.float32)
             for batch in batches(lengths[order], lambda _: BATCH_TOKENS["cpu"]):
                 rows = order[batch.start : batch.stop]
-                part[torch.from_numpy(rows)] = encoder.encode(
-                    encoder.collate([ids[row] for row in rows])
-                )
+                part[rows] = encoder.vectors([ids[row] for row in rows])
             parts.append(part)
-        vectors = torch.cat(parts, 1)
+        vectors = np.concatenate(parts, axis=1)
         return vectors, self._head.scores(vectors)
 
 
@@ -69,7 +68,7 @@ def bare(run: RunDirectory, scores: Path) -> dict[str, float]:
     loaded = time.perf_counter()
     kept = [loop.unit(int(first), int(last)) for first, last in pairwise(loop.bounds)]
     ended = time.perf_counter()
-    np.save(scores, torch.cat([one for _, one in kept]).numpy())
+    np.save(scores, np.concatenate([one for _, one in kept]))
     return {"load": loaded - started, "loop": ended - loaded, "rows": float(loop.bounds[-1])}
 
 

@@ -21,7 +21,7 @@ TORCH_MM: Final = "torch.mm"
 """Name of the ceiling of torch's own call."""
 
 LAID_OUT: Final = "weights laid out once"
-"""Name of the ceiling of `kernels.PackedLinear`, which encoders use if its kernels exist."""
+"""Name of the ceiling of `kernels.PrepackedLinear`, which encoders use if its kernels exist."""
 
 _LEAST_TURNS: Final = 3
 
@@ -125,7 +125,7 @@ class GemmCeiling:
             weight = torch.randn(one.outputs, one.inputs, device=device).to(dtype)
             self._ways[TORCH_MM].append(partial(torch.mm, x, weight.T))
             if LAID_OUT in self._ways:
-                self._ways[LAID_OUT].append(partial(kernels.PackedLinear(weight, None), x))
+                self._ways[LAID_OUT].append(partial(kernels.PrepackedLinear(weight, None), x))
         self._least = {way: [float("inf")] * len(products) for way in self._ways}
 
     def measure(self, seconds: float) -> None:

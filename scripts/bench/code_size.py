@@ -1,25 +1,25 @@
 """Print the size of the package: files, lines and code lines of each folder, long modules.
 
-With --run, count also the modules that a `predict` with one rank executes.
+With --run, classify a file, and count the modules entered and the pairs of modules that call.
 
-    python scripts/bench/code_size.py [--run]
+    python scripts/bench/code_size.py [--run tests/data/example.fa]
 """
 
 import argparse
 import ast
+import inspect
 import io
 import os
-import subprocess
 import sys
-import tempfile
+import threading
 import tokenize
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "virnucpro"
-LONGEST_MODULE = 400
+LONGEST_MODULE = 600
 NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -28,25 +28,6 @@ NO_CODE = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-PROFILER = """
-import atexit, os, sys, threading
-executed = set()
-def called(frame, event, _):
-    code = frame.f_code
-    in_a_function = code.co_flags & 2  # CO_NEWLOCALS: not the body of a module
-    if event == "call" and in_a_function and {package!r} in code.co_filename:
-        executed.add(code.co_filename)
-def report():
-    if not os.path.isdir({folder!r}):  # multiprocessing's resource tracker may end after the run
-        return
-    with open(os.path.join({folder!r}, str(os.getpid())), "w") as stream:
-        stream.write("\\n".join(executed))
-exit_now = os._exit
-os._exit = lambda code: (report(), exit_now(code))
-atexit.register(report)
-sys.setprofile(called)
-threading.setprofile(called)
-"""
 
 
 def code_lines(text: str) -> int:
@@ -68,30 +49,35 @@ def code_lines(text: str) -> int:
     return len(lines - strings)
 
 
-def executed_modules() -> Iterator[str]:
-    """Run a small `predict` on one CPU rank and yield the modules whose functions were called."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        modules, hook = folder / "modules", folder / "hook"
-        modules.mkdir()
-        hook.mkdir()
-        text = PROFILER.format(package=f"{PACKAGE}{os.sep}", folder=str(modules))
-        (hook / "sitecustomize.py").write_text(text)
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "virnucpro", "predict", ROOT / "tests/data/example.fa"),
-                *("-o", folder / "run", "--devices", "cpu:1", "-q"),
-            ],
-            env=os.environ | {"PYTHONPATH": f"{hook}{os.pathsep}{ROOT}"},
-            check=True,
-        )
-        yield from {path for file in modules.iterdir() for path in file.read_text().split("\n")}
+def traced(fasta: Path) -> tuple[set[str], set[tuple[str, str]]]:
+    """Classify a file in this process; return the modules entered, and calls between modules."""
+    sys.path.insert(0, str(ROOT))
+    import virnucpro  # noqa: PLC0415 - after the path is set
+
+    calls = set()
+
+    def module_of(frame: FrameType | None) -> str:
+        path = frame.f_code.co_filename if frame else ""
+        return path.removeprefix(f"{PACKAGE}{os.sep}") if path.startswith(str(PACKAGE)) else ""
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        in_a_function = frame.f_code.co_flags & inspect.CO_NEWLOCALS  # not the body of a module
+        if event == "call" and in_a_function and (module := module_of(frame)):
+            calls.add((module_of(frame.f_back), module))
+
+    threading.setprofile(called)
+    sys.setprofile(called)
+    with virnucpro.classify(fasta):
+        sys.setprofile(None)
+    threading.setprofile(None)
+    edges = {(caller, module) for caller, module in calls if caller and caller != module}
+    return {module for _, module in calls}, edges
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--run", action="store_true", help="count executed modules, too")
+    parser.add_argument("--run", type=Path, metavar="FASTA", help="count modules that this enters")
     arguments = parser.parse_args()
     sizes = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -109,11 +95,9 @@ def main() -> None:
         if lines > LONGEST_MODULE:
             print(f"longer than {LONGEST_MODULE} lines: {path.relative_to(ROOT)} ({lines})")
     if arguments.run:
-        found = [Path(path).relative_to(PACKAGE) for path in executed_modules() if path]
-        print(f"modules executed by a predict with one rank: {len(found)}")
-        rooms = defaultdict(int)
-        for path in found:
-            rooms[path.parts[0] if len(path.parts) > 1 else "."] += 1
+        modules, edges = traced(arguments.run)
+        rooms = Counter(str(Path(module).parent) for module in modules)
+        print(f"classify({arguments.run}): {len(modules)} modules, {len(edges)} calls between them")
         print(", ".join(f"{room} {count}" for room, count in sorted(rooms.items())))
 
 

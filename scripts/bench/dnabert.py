@@ -21,12 +21,12 @@ from ceiling import GemmCeiling, work_of
 from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear
 
-from virnucpro.encoders.base import IntArray
+from virnucpro.arrays import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
-from virnucpro.encoders.encoder import Encoder
+from virnucpro.encoders.encoder import TorchEncoder
 from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.weights.fill import fill
 
@@ -103,7 +103,7 @@ def main() -> None:
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
         fill(model, model.state_dict(), Path("random"), CPU, dtype)
         prepack(model)
-        encode = encoding(Encoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
+        encode = encoding(TorchEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
         sides[f"virnucpro, {name}"] = [
             _bound(encode, part) for part in parts(batch, arguments.tokens)
         ]
@@ -125,7 +125,7 @@ def random_model(config: DnabertSConfig) -> nn.Module:
     return DnabertS(config)
 
 
-def encoding(encoder: Encoder) -> Callable[[list[IntArray]], torch.Tensor]:
+def encoding(encoder: TorchEncoder) -> Callable[[list[IntArray]], torch.Tensor]:
     """Collate and encode, as a rank does."""
     return lambda batch: encoder.encode(encoder.collate(batch))
 

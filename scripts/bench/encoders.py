@@ -22,13 +22,13 @@ import torch
 from ceiling import LAID_OUT, TORCH_MM, GemmCeiling, work_of
 from esm.model.esm2 import ESM2
 
-from virnucpro.encoders.base import IntArray
+from virnucpro.arrays import IntArray
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.encoder import CPU_STEP, pack
 from virnucpro.encoders.esm2.config import Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2
 from virnucpro.encoders.registry import PUBLISHED
-from virnucpro.pipeline.validation.synthetic import SIX_FRAME, synthetic_items
+from virnucpro.lab.validation.synthetic import SIX_FRAME, synthetic_items
 from virnucpro.runtime.child import keep_freed_memory
 
 CPU = torch.device("cpu")

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import virnucpro
-from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 
 SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[3] / "shared"))

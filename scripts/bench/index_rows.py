@@ -57,11 +57,9 @@ def main() -> None:
 
 
 def write_items(folder: Path, n_items: int) -> None:
-    """Write the columns of records, windows and items, in pieces."""
+    """Write the columns of items, block by block."""
     dice = np.random.default_rng(0)
-    bounds = ("window_first_item", "record_first_window", "record_first_base")
-    names = (*TEMPORARY_COLUMNS, "item_frame", "window_starts", *bounds)
-    writers = {name: ColumnWriter(folder, name) for name in names}
+    writers = {name: ColumnWriter(folder, name) for name in (*TEMPORARY_COLUMNS, "item_frame")}
     for first in range(0, n_items, CHUNK):
         places = np.arange(first, min(first + CHUNK, n_items))
         # Item i has the content of a number up to n / 2, spread over 64 bits by odd factors.
@@ -71,13 +69,8 @@ def write_items(folder: Path, n_items: int) -> None:
         writers["item_digest"].append((content[:, None] * odd).reshape(-1))
         writers["item_length"].append(length)
         writers["item_frame"].append(places % 6)
-        writers["item_start"].append(places % 11)
+        writers["item_first_base"].append(600 * places + places % 11)
         writers["item_span"].append(3 * length)
-        writers["window_starts"].append(places % 7)
-        for name, factor in zip(bounds, (1, 1, 600), strict=True):
-            writers[name].append(factor * places)
-    for name, factor in zip(bounds, (1, 1, 600), strict=True):
-        writers[name].append([factor * n_items])
     for writer in writers.values():
         writer.close()
 

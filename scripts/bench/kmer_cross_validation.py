@@ -21,13 +21,13 @@ import torch
 from kmers import all_frequencies
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from virnucpro.pipeline.train import genome_of
 
-from virnucpro.evaluation.labels import read_labels
-from virnucpro.evaluation.regions import read_regions
-from virnucpro.training.groups import VIRUS, Group
-from virnucpro.training.weights import auroc, draw_weights, equal_weights, resampled_weights
-from virnucpro.training.windows_file import TrainingWindows, draw_training_windows
+from virnucpro.lab.evaluation.labels import read_labels
+from virnucpro.lab.evaluation.regions import read_regions
+from virnucpro.lab.metrics import auroc
+from virnucpro.lab.training.genomes import VIRUS, Group, read_genomes
+from virnucpro.lab.training.weights import draw_weights, equal_weights, resampled_weights
+from virnucpro.lab.training.windows_file import TrainingWindows, draw_training_windows
 
 FloatArray = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ def main() -> None:
     seed = json.loads((folder / "training" / "train.json").read_bytes())["seed"]
     excluded = read_regions(folder / "exclude.bed")
     sources = read_labels(folder / "labels.tsv", "train")
-    windows = draw_training_windows([genome_of(one, excluded) for one in sources], seed)
+    windows = draw_training_windows(read_genomes(sources, excluded), seed)
     theirs = cross_validated(windows, _folds(folder))
     print("bases pieces bundle  k-mers (penalty)  gain    95 % interval")
     for length in LENGTHS:
@@ -86,7 +86,9 @@ def cross_validated(
     }
     for fold in range(max(folds.values()) + 1):
         rows = np.flatnonzero(of_crop != fold)
-        weights = draw_weights([crops.groups[row] for row in rows]) * len(rows)
+        weights = draw_weights(
+            [crops.groups[row] for row in rows], [crops.sources[row] for row in rows]
+        ) * len(rows)
         x = known[rows]
         centre = np.average(x, axis=0, weights=weights).astype(np.float32)
         x -= centre

@@ -18,13 +18,11 @@ import numpy as np
 from aggregate import anonymous_memory, timed
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.run.manifest import Manifest, write_manifest
-from virnucpro.pipeline.run.outputs import write_tables
-from virnucpro.pipeline.run.report import report_on
-from virnucpro.pipeline.run.run_quality import RunQuality
-from virnucpro.pipeline.run.session import Session
-from virnucpro.report.tables import TABLE_VERSION
+from virnucpro.run.manifest import Manifest, write_manifest
+from virnucpro.run.outputs import call_run, write_tables
+from virnucpro.run.report import report_on
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.columns import COLUMNS, Header, write_column, write_header
 from virnucpro.sequences.index import SequenceIndex
@@ -74,19 +72,18 @@ def measure_tables(run: RunDirectory, index: SequenceIndex) -> None:
         inputs=index.inputs,
         index_fingerprint="0",
         counts={},
-        units={},
+        units={"rows": index.n_rows, "positions": WINDOW * index.n_rows},
         labels=bundle.labels,
         thresholds=dict(bundle.thresholds),
         encoders=(),
         created="2026-01-01T00:00:00+00:00",
         calibration=bundle.calibration,
-        table_version=TABLE_VERSION,
-        published_files=False,
+        tables_complete=True,
     )
-    session = Session(run, manifest, index, coverage.bounds, RunQuality(index))
     write_manifest(run, manifest)
+    opened = Run.of(run, manifest, index)
     idle = anonymous_memory()
-    wall, cpu, peak = timed(lambda: write_tables(run, session, coverage))
+    wall, cpu, peak = timed(lambda: write_tables(run, manifest, call_run(opened, coverage)))
     print(
         f"tables of {index.n_items:,} items, {index.n_records:,} records: {wall:.1f} s, {cpu:.1f} "
         f"s of CPU, {peak:,.0f} MiB, of which {idle:,.0f} MiB before, "
@@ -104,7 +101,7 @@ def measure_tables(run: RunDirectory, index: SequenceIndex) -> None:
 
 def measure_report(run: RunDirectory) -> None:
     """Write the report of a run; print time, memory and size."""
-    wall, cpu, peak = timed(lambda: report_on([run.root], None, SilentReporter()))
+    wall, cpu, peak = timed(lambda: report_on([run.root], None, Reporter()))
     size = sum(path.stat().st_size for path in run.multiqc)
     print(
         f"report: {wall:.1f} s, {cpu:.1f} s of CPU, {peak:,.0f} MiB; {run.report.name} "
@@ -126,11 +123,13 @@ def fake_index(folder: Path, n_records: int, n_windows: int) -> SequenceIndex:
         "record_first_base": np.zeros(n_records + 1, np.int64),
         "record_status": np.zeros(n_records, np.uint8),
         "record_first_window": np.arange(0, n_items + 1, n_windows),
+        "record_first_piece": np.zeros(n_records + 1, np.int64),
         "window_starts": starts,
         "window_ends": starts + WINDOW,
         "window_first_item": np.arange(n_items + 1),
         "item_frame": np.zeros(n_items, np.uint8),
         "item_row": np.random.default_rng(1).permutation(n_items),
+        "piece_row": np.zeros(0, np.int64),
         "row_lengths": np.full(n_items, WINDOW // 3, np.int32),
         "row_first_base": np.zeros(n_items, np.int64),
         "row_span": np.full(n_items, WINDOW, np.int32),

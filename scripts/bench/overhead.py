@@ -27,11 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
-from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 
 BARE_LOOP = Path(__file__).with_name("bare_loop.py")
-RANK_LOOP = Path(__file__).with_name("rank_loop.py")
 
 _STOPS = {"TAA", "TAG", "TGA"}
 
@@ -45,8 +44,6 @@ def main() -> None:
         run_once(fasta, folder / "first")  # fills the file cache and makes the index
         runs, bares = take_turns(folder, fasta, options.turns)
         print_comparison(RunDirectory(folder / "first"), runs, bares)
-        if options.loops:
-            print_loops(folder)
 
 
 def _options() -> argparse.Namespace:
@@ -56,7 +53,6 @@ def _options() -> argparse.Namespace:
         "--bases", type=int, default=480, help="of the longest record (%(default)s)"
     )
     parser.add_argument("--turns", type=int, default=2, help="of run, bare, bare, run")
-    parser.add_argument("--loops", action="store_true", help="compare the loops alone, too")
     parser.add_argument("--folder", type=Path, help="working folder; default: a temporary one")
     return parser.parse_args()
 
@@ -160,20 +156,6 @@ def print_comparison(
             line += f"{statistics.median(ours) / statistics.median(theirs):8.3f}"
             line += f"{min(ours) / min(theirs):8.3f}"
         print(line)
-
-
-def print_loops(folder: Path) -> None:
-    """Print the CPU overhead of a rank's loop over the bare loop, both in one process."""
-    (folder / "loops").mkdir()
-    _, output = measured([sys.executable, RANK_LOOP, folder / "first", folder / "loops"])
-    seconds = json.loads(output)
-    whole = seconds["encoders"] + seconds["bare"]
-    print(
-        f"CPU seconds of some units in one process: bare loop {whole:.2f}, of it "
-        f"{seconds['bare']:.3f} outside the encoders; a rank's loop {seconds['rank']:.3f} there: "
-        f"{(seconds['rank'] - seconds['bare']) / whole:+.2%}; "
-        f"its writer thread {seconds['writer'] / whole:.2%}"
-    )
 
 
 if __name__ == "__main__":

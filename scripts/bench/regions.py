@@ -26,11 +26,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.regions import evidence_of, window_log_odds
-from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.run.outputs import call_run, survey_segments
-from virnucpro.pipeline.run.session import reopen_session
+from virnucpro.run.outputs import call_run, survey_segments
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import reopened
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.translation import reverse_complement
 
@@ -156,10 +155,9 @@ def predicted(run: RunDirectory, names: Sequence[str]) -> dict[str, dict[str, Sp
         for row in csv.DictReader(stream, delimiter="\t"):
             if row["state"] == "viral":
                 found[PRODUCT][row["seq_name"]].append((int(row["start"]) - 1, int(row["end"])))
-    with reopen_session(run) as session:
-        coverage = survey_segments(session, SilentReporter())
-        windows, _, _ = call_run(session, coverage)
-        index, calibration = session.index, read_calibration(session.manifest.calibration, run.root)
+    with reopened(run) as opened:
+        scores = call_run(opened, survey_segments(opened, Reporter()))
+        index, windows, calibration = scores.index, scores.windows, scores.calibration
         calls = windows.block(0, index.n_windows)
         lengths = index.window_ends - index.window_starts
         odds = window_log_odds(calls, lengths, calibration, slice(None))

@@ -19,7 +19,7 @@ import numpy as np
 from esm.data import Alphabet
 from tokenizers import Encoding, Tokenizer
 
-from virnucpro.encoders.base import IntArray
+from virnucpro.arrays import IntArray
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.esm2.config import tokenise_residues
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from gpu_check.library import (
     Batch,
-    Encoder,
     EncoderSpec,
+    ParityOptions,
+    TorchEncoder,
     VectorAgreement,
     batches_of,
     compare_vectors,
@@ -44,9 +45,10 @@ def check_parity(setting: Setting, recorder: Recorder) -> None:
     n = setting.sizes.parity_items
     for precision in ("fp32", "fp16", "bf16"):
         recorder.step(f"mini-deep, {precision}")
-        parity = measure_parity(
-            "mini-deep", device=setting.device, precision=precision, n_sequences=n
+        options = ParityOptions(
+            bundle="mini-deep", device=setting.device, precision=precision, n_sequences=n
         )
+        parity = measure_parity(options)
         for agreement in parity.encoders:
             _record(recorder, agreement, f"{precision} against cpu fp32, one by one")
         recorder.require(parity.agrees, f"mini-deep, {precision}: {parity}")
@@ -94,11 +96,11 @@ def _record(recorder: Recorder, agreement: VectorAgreement, what: str) -> None:
     )
 
 
-def _encoded(encoder: Encoder, texts: Sequence[bytes], tokens: int) -> NDArray[np.float32]:
+def _encoded(encoder: TorchEncoder, texts: Sequence[bytes], tokens: int) -> NDArray[np.float32]:
     """Encode in batches; (n, dim) in the order of `texts`."""
     vectors = np.empty((len(texts), encoder.dim), np.float32)
     for positions, batch in batches_of(encoder.tokenise(texts), tokens):
-        vectors[positions] = encoder.encode(encoder.collate(batch)).cpu().numpy()
+        vectors[positions] = encoder.vectors(batch)
     return vectors
 
 
@@ -123,7 +125,7 @@ def _throughput_of(
     setting: Setting,
     recorder: Recorder,
     spec: EncoderSpec,
-    encoder: Encoder,
+    encoder: TorchEncoder,
     ids: dict[str, list[NDArray[np.int64]]],
 ) -> None:
     ceiling = _matrix_rate(setting, operations(spec, [])[0])

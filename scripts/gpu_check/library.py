@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,25 +13,26 @@ from safetensors.numpy import save_file
 from soaking.checks import table_problems
 from soaking.signals import wait_for_empty_session
 
-from virnucpro.bundles.bundle import find_bundle
-from virnucpro.classifier.head_tensors import head_shapes
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.manifest import encoder_entry
+from virnucpro.classifier.head import head_shapes
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.device import dtype_of
-from virnucpro.encoders.encoder import Encoder
+from virnucpro.encoders.encoder import TorchEncoder
 from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.encoders.weights.random_weights import write_random_encoder
-from virnucpro.pipeline.validation.agreement import VectorAgreement, compare_vectors
-from virnucpro.pipeline.validation.parity import measure_parity
-from virnucpro.pipeline.validation.synthetic import synthetic_items
+from virnucpro.lab.validation.options import ParityOptions
+from virnucpro.lab.validation.parity import VectorAgreement, compare_vectors, measure_parity
+from virnucpro.lab.validation.synthetic import synthetic_items
 from virnucpro.run_dir import RunDirectory
-from virnucpro.runtime.devices import visible_gpus
-from virnucpro.runtime.gpu_facts import gpu_facts
+from virnucpro.runtime.devices import gpu_facts, visible_gpus
 
 __all__ = [
     "Batch",
-    "Encoder",
     "EncoderSpec",
+    "ParityOptions",
+    "TorchEncoder",
     "VectorAgreement",
     "batches_of",
     "compare_vectors",
@@ -56,16 +56,16 @@ import sys
 
 if "--multiprocessing-fork" in sys.orig_argv:
     import torch
-    from virnucpro.encoders.encoder import Encoder
+    from virnucpro.encoders.encoder import TorchEncoder
 
-    encode = Encoder.encode
+    encode = TorchEncoder.encode
 
     def limited(self, batch):
         if batch.total > {tokens}:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
         return encode(self, batch)
 
-    Encoder.encode = limited
+    TorchEncoder.encode = limited
 """
 """Content of a sitecustomize.py: workers' encoders raise for batches above {tokens} tokens."""
 
@@ -73,16 +73,12 @@ if "--multiprocessing-fork" in sys.orig_argv:
 def random_encoder(work: Path, name: str) -> EncoderSpec:
     """Write an encoder with random weights once; ``mini-deep`` is that of this bundle."""
     if name == "mini-deep":
-        folder = find_bundle("mini-deep")
-        manifest = json.loads((folder / "bundle.json").read_text())
-        return EncoderSpec(folder=folder, **manifest["encoders"][0])
+        return open_bundle("mini-deep").encoders[0]
     folder, settings = work / name, work / f"{name}.json"
     if not settings.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        spec = asdict(write_random_encoder(folder, name))
-        settings.write_text(json.dumps(spec, default=str))
-    known = json.loads(settings.read_text())
-    return EncoderSpec(**known | {"folder": folder})
+        settings.write_text(json.dumps(encoder_entry(write_random_encoder(folder, name))))
+    return EncoderSpec(folder=folder, **json.loads(settings.read_text()))
 
 
 def random_bundle(work: Path, nucleotide: str, protein: str) -> Path:
@@ -124,9 +120,7 @@ def _linked(folder: Path, spec: EncoderSpec) -> dict[str, object]:
         files[role] = f"{spec.view}{source.suffix}"
         (folder / files[role]).unlink(missing_ok=True)
         (folder / files[role]).symlink_to(source)
-    entry = asdict(spec) | {"files": files}
-    del entry["folder"]
-    return entry
+    return encoder_entry(spec) | {"files": files}
 
 
 def _write_head(path: Path, dim: int) -> None:

@@ -261,7 +261,8 @@ def _run_command(setting: Setting, run: Path, ranks: int) -> list[str | Path]:
 def _predict(
     setting: Setting, fasta: Path, bundle: Path, run: Path, ranks: int
 ) -> list[str | Path]:
-    return ["predict", fasta, "-b", bundle, "--no-fallback", "-o", run, *_options(setting, ranks)]
+    command = ["predict", fasta, "-b", bundle, "--no-fallback", "--published-files", "-o", run]
+    return [*command, *_options(setting, ranks)]
 
 
 def _options(setting: Setting, ranks: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
-from virnucpro.pipeline.run.verify import verify_run
+from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 

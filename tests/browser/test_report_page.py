@@ -179,7 +179,7 @@ def test_a_narrow_screen_does_not_scroll_sideways(folder, opened):
 
 def test_no_word_of_the_reasons_is_broken_on_a_narrow_screen(folder, opened):
     page = opened(folder / "run/report.html", viewport={"width": 420, "height": 800})
-    words = page.locator("#unanswered th, #unanswered td")
+    words = page.locator("#no_clear_call th, #no_clear_call td")
     assert words.count() > 0
     broken = words.evaluate_all("""cells => cells.flatMap((cell) => {
       const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
@@ -210,7 +210,7 @@ def test_it_prints(folder, opened):
 
 def test_without_javascript_the_answer_is_there(folder, opened):
     page = opened(folder / "run/report.html", java_script_enabled=False)
-    assert "of 74 sequences are called viral" in page.locator("h1").inner_text()
+    assert re.search("of 74 sequences (is|are) called viral", page.locator("h1").inner_text())
     assert page.locator("noscript").count() == 1
 
 

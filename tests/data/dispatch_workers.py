@@ -12,7 +12,7 @@ from pathlib import Path
 
 from virnucpro.dispatch import BaseWorker, Dispatcher, WorkerUnusable
 from virnucpro.dispatch import worker_main as dispatch_serving
-from virnucpro.runtime.worker_channel import WorkerChannel
+from virnucpro.runtime.messages import WorkerChannel
 
 
 class Worker(BaseWorker):

@@ -1,8 +1,8 @@
 """Test doubles that several tests share: a rank's task and a reporter."""
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.cli.progress import CommandReporter
-from virnucpro.pipeline.worker.rank_main import RankTask
+from virnucpro.compute.rank_main import RankTask
+from virnucpro.run.reporter import CommandReporter
 from virnucpro.run_dir import RunDirectory
 
 
@@ -42,3 +42,21 @@ class CallingReporter(CommandReporter):
     def ranks(self, statuses):
         super().ranks(statuses)
         self._function("ranks")
+
+
+class Watch:
+    """Records all reports of a rank's encoders."""
+
+    def __init__(self):
+        self.places = []
+        self.rows = []
+
+    def report_next(self, place):
+        self.places.append(place)
+
+    def report_encoded(self, rows):
+        self.rows.append(rows)
+
+    @property
+    def batches(self):
+        return [place for place in self.places if place.stage >= 0]

@@ -1,10 +1,11 @@
 """Run the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
 
 PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, exit, poison, tokens, or
-straggler), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file
-that counts failures), ``poison`` (sequences that kill encoder or tokeniser), ``shard`` and
-``segments`` (see `arm_straggler`). Spawned ranks import this file as their main script, and install
-the failures then.
+straggler), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file that
+counts failures), ``gate`` (a file for which ``how`` = wait waits), ``poison`` (sequences that kill
+encoder or tokeniser), ``number`` and ``folder`` (see `commit_number`), ``shard`` and ``segments``
+(see `arm_straggler`). Spawned ranks import this file as their main script, and install the failures
+then.
 """
 
 import ctypes
@@ -14,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 PLAN = json.loads(sys.argv[1])
@@ -36,6 +37,9 @@ def fire():
         os._exit(3)
     if how == "sleep":
         time.sleep(600)
+    elif how == "wait":
+        while not Path(PLAN["gate"]).exists():
+            time.sleep(0.01)
     elif how == "deadlock in C":
         mutex = ctypes.create_string_buffer(64)
         # The second call never returns and keeps the interpreter's lock; no signal ends it.
@@ -61,85 +65,111 @@ def before(owner, name, when=lambda *_: True):
 
 def arm():
     """Install the planned failure in the process of a rank."""
-    from virnucpro.encoders.encoder import Encoder
-    from virnucpro.pipeline.worker import rank_encoder, row_embedder
+    from virnucpro.compute import rank_encoder, row_embedder
     from virnucpro.store.writer import ShardWriter
 
-    batches = iter(range(1 << 30))
     point = PLAN["point"]
     if point == "load":
         before(rank_encoder, "load_encoder")
-    elif point == "batch":
-        before(Encoder, "encode", lambda *_: next(batches) == 0)
-    elif point == "flap":
-        before(Encoder, "encode", lambda *_: next(batches) == 2)
     elif point == "head":
         before(row_embedder, "unstorable_rows")
-    elif point == "tokens":
-        before(
-            Encoder,
-            "tokenise",
-            lambda _, rows: any(row.decode() in PLAN["poison"] for row in rows),
-        )
-    elif point == "unit":
-        before(Encoder, "encode", lambda *_: next(batches) == 7)
+    elif point == "straggler":
+        arm_straggler(row_embedder)
     elif point == "commit":
-        before(ShardWriter, "commit")
+        before(ShardWriter, "commit", commit_number(PLAN.get("number", 0), PLAN.get("folder")))
     elif point == "rename":
         before(Path, "replace", lambda path, *_: path.name.startswith("unit-"))
-    elif point in SPECIAL:
-        SPECIAL[point](Encoder)
+    elif point in OF_ENCODERS:
+        arm_loaded(rank_encoder, OF_ENCODERS[point])
+
+
+def commit_number(number, folder):
+    """Return a condition: a commit of this process after `number` ones, into a run of this name."""
+    commits = count()
+    return lambda writer, _: folder in (None, writer._run.root.name) and next(commits) >= number
+
+
+def arm_loaded(rank_encoder, arm_class):
+    """Install a failure in the class of each encoder that the rank loads."""
+    load, armed = rank_encoder.load_encoder, set()
+
+    @functools.wraps(load)
+    def loaded(*arguments):
+        encoder = load(*arguments)
+        if type(encoder) not in armed:
+            armed.add(type(encoder))
+            arm_class(type(encoder))
+        return encoder
+
+    rank_encoder.load_encoder = loaded
+
+
+BATCHES = count()
+
+
+def at_batch(number):
+    """Return a function that makes an encoder fail at one batch of this rank."""
+    return lambda encoder: before(encoder, "launch", lambda *_: next(BATCHES) == number)
+
+
+def arm_tokeniser(encoder):
+    """Fail whenever one of some sequences is tokenised."""
+    before(encoder, "tokenise", lambda _, rows: any(row.decode() in PLAN["poison"] for row in rows))
 
 
 def arm_poison(encoder):
-    """Fail whenever one of some sequences is in a batch of the protein encoder."""
+    """Fail whenever one of some sequences is in a batch of an encoder."""
     original = encoder.tokenise
     poisonous = set()
 
     def tokenise(self, sequences):
         tokens = original(self, sequences)
         for sequence, ids in zip(sequences, tokens, strict=True):
-            if self.view == "protein" and sequence.decode() in PLAN["poison"]:
-                poisonous.add(ids.tobytes())
+            if sequence.decode() in PLAN["poison"]:
+                poisonous.add(tuple(ids))
         return tokens
 
     encoder.tokenise = tokenise
-    before(
-        encoder, "encode", lambda _, packed: not poisonous.isdisjoint(map(bytes, rows_of(packed)))
-    )
+    before(encoder, "launch", lambda _, batch: not poisonous.isdisjoint(map(tuple, rows_of(batch))))
 
 
-def arm_straggler(encoder):
+def arm_straggler(row_embedder):
     """Slow this rank down, so that another one computes some of its units.
 
     Its first unit takes as long as its start, and lasts until the other rank's shard holds the
     first number of segments in the plan. Its second unit waits for the second number.
     """
     Path(PLAN["fired"]).touch()
-    shard, gates = Path(PLAN["shard"]), dict(enumerate(PLAN["segments"]))
-    original = encoder.encode
+    shard, segments, units = Path(PLAN["shard"]), PLAN["segments"], count()
+    original = row_embedder.unstorable_rows
 
-    def encode(self, packed):
-        unit = len(list(shard.with_name("rank-0000").glob("unit-*.h5")))
-        if unit in gates:
-            wanted = gates.pop(unit)
-            if unit == 0:
-                time.sleep(time.monotonic() - STARTED)
+    def of_unit(numbers):
+        unit = next(units)
+        if unit == 0:
+            time.sleep(time.monotonic() - STARTED)
+        if unit < len(segments):
             deadline = time.monotonic() + GATE_S
-            while len(list(shard.glob("unit-*.h5"))) < wanted and time.monotonic() < deadline:
+            while len(list(shard.glob("*.h5"))) < segments[unit] and time.monotonic() < deadline:
                 time.sleep(0.01)
-        return original(self, packed)
+        return original(numbers)
 
-    encoder.encode = encode
-
-
-SPECIAL = {"poison": arm_poison, "straggler": arm_straggler}
+    row_embedder.unstorable_rows = of_unit
 
 
-def rows_of(packed):
-    """Return the tokens of each sequence of a batch."""
-    starts = packed.offsets.tolist()
-    return [packed.tokens[a:b].numpy() for a, b in pairwise(starts)]
+OF_ENCODERS = {
+    "batch": at_batch(0),
+    "flap": at_batch(2),
+    "unit": at_batch(7),
+    "tokens": arm_tokeniser,
+    "poison": arm_poison,
+}
+
+
+def rows_of(batch):
+    """Return the tokens of each sequence of a batch, as integers."""
+    if isinstance(batch, list):
+        return batch
+    return [batch.tokens[a:b].tolist() for a, b in pairwise(batch.offsets.tolist())]
 
 
 def run_rank(rank, *arguments):
@@ -157,6 +187,6 @@ if __name__ == "__main__":
 
     sys.exit(main(sys.argv[2:]))
 else:
-    from virnucpro.pipeline.worker import rank_main
+    from virnucpro.compute import rank_main
 
     original_run_rank, rank_main.run_rank = rank_main.run_rank, run_rank

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds

@@ -16,6 +16,8 @@ def main() -> None:
         names: list[str] = list(result.viral()["seq_name"])
         path: Path = result.to_fasta("viral.fa.gz", calls=["viral", "ambiguous"])
         print(n_viral, names, path)
+    with virnucpro.load("mini") as model:
+        print(model.score({"a": "ACGT"}).mean(), model.classify(records()).viral())
     vectors = virnucpro.embed(["a.faa", Path("b.faa")], "mini-deep/protein")
     n_dims: int = vectors.matrix.shape[1]
     print(n_dims, vectors.ids[0].upper())

@@ -2,20 +2,18 @@
 
 import hashlib
 import json
-import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import run_captured
+from samples import random_records
 
-N_RECORDS = 120
-PREDICT = [
-    *(sys.executable, "-m", "virnucpro", "predict"),
-    "--embeddings=fp16",
-    "--published-files",
-]
+from virnucpro.cli.main import main
+
+PREDICT = ["predict", "--embeddings=fp16", "--published-files"]
 DEEP = ["--bundle", "mini-deep", "--no-fallback"]
 MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
@@ -24,13 +22,8 @@ INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
 @pytest.fixture(scope="session")
 def few_fasta(tmp_path_factory):
     """120 records that make 120 rows in 4 units, and by open frames 129 rows in 5 units."""
-    dice = random.Random(31)
-    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
     path = tmp_path_factory.mktemp("input") / "few.fa"
-    with path.open("w") as stream:
-        for number in range(N_RECORDS):
-            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    path.write_text(random_records(120, seed=31))
     return path
 
 
@@ -47,19 +40,15 @@ def deep():
 
 
 @pytest.fixture(scope="session")
-def undisturbed_deep(tmp_path_factory, few_fasta):
+def undisturbed_deep(tmp_path_factory, few_fasta, computing_here):
     """An undisturbed run with the options `deep`. Do not write to it."""
-    return _finished(tmp_path_factory.mktemp("undisturbed-deep") / "run", few_fasta, *DEEP)
+    with computing_here():
+        return _finished(tmp_path_factory.mktemp("undisturbed-deep") / "run", few_fasta, *DEEP)
 
 
 def _finished(folder, fasta, *options):
-    done = subprocess.run(
-        [*PREDICT, fasta, "-o", folder, "-q", "--devices", "cpu:1", *options],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    command = [*PREDICT, fasta, "-o", folder, "-q", "--devices", "cpu:1", *options]
+    assert main([*map(str, command)]) == 0
     return folder
 
 
@@ -96,12 +85,7 @@ def disk(tmp_path):
     def mount(size):
         folder = tmp_path / f"disk-{len(mounted)}"
         folder.mkdir()
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        done = run_captured("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder)
         if done.returncode != 0:
             pytest.skip(f"needs the right to mount a tmpfs (root): {done.stderr.strip()}")
         mounted.append(folder)

@@ -49,7 +49,8 @@ def launch(few_fasta, tmp_path):
     for name in ("a.fa", "b.fa"):
         (folder / name).symlink_to(few_fasta)
     (folder / "c.fa").write_text("no sequences\n")
-    return [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", tmp_path / "out", "--gpus", "cpu:1"]
+    options = ("--devices", "cpu:1", "-o", tmp_path / "out")
+    return [*VIRNUCPRO, "launch", "--input-dir", folder, *options]
 
 
 def lost_output(run):

@@ -4,14 +4,13 @@ import ast
 from pathlib import Path
 
 import virnucpro
-from virnucpro.cli.progress_views import Lines
-from virnucpro.pipeline.jobs.job import Workload
+from virnucpro.run.reporter import Lines, Workload
 from virnucpro.runtime.messages import Started
 from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exit, after_message
 
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
-LABELS = {"pipeline/scheduling/rank_launch.py", "pipeline/run/session.py", "runtime/events.py"}
+LABELS = {"compute/rank_launch.py", "run/creation.py", "runtime/events.py"}
 LABELS |= {"report/html/content.py"}
 """Functions that write the time of an event for people."""
 

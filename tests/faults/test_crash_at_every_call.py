@@ -1,7 +1,6 @@
 """Rows 26 and 27: a kill at each system call of a commit, and at many of an aggregation."""
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from programs import run_captured
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -21,12 +21,7 @@ def stepped():
     """Return a function that runs the kills in another process; it returns the state after each."""
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, STEPPED, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_captured(sys.executable, STEPPED, *arguments)
         if "] ptrace" in done.stderr:
             pytest.skip("this machine forbids a process to trace its own children (ptrace)")
         assert done.returncode == 0, done.stderr

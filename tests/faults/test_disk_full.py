@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.scheduling.preflight import space_needed
+from virnucpro.compute.preflight import space_needed
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 

@@ -54,6 +54,11 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
     assert (tmp_path / "file").read_text() == "text"
 
 
+def test_a_folder_of_the_kernel_is_refused(few_fasta, capsys):
+    assert main(["predict", str(few_fasta), "-o", "/proc/run"]) == 1
+    assert "/proc/run: no folder can be created here" in capsys.readouterr().err
+
+
 def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="shards"):
         ShardWriter(RunDirectory(tmp_path / "gone"), 0)
@@ -83,3 +88,24 @@ def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, re
     assert str(folder) in printed[printed.index("virnucpro: error:") :]
     assert "Traceback" not in printed
     assert list(small.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["run.lock", "logs", "logs/rank-0000.log", "shards", "shards/rank-0000"]
+)
+def test_files_behind_links_out_of_the_run_are_unchanged(
+    name, copy_of_run, few_fasta, tmp_path, capsys
+):
+    elsewhere = tmp_path / "elsewhere"
+    (copy_of_run / name).rename(elsewhere)
+    (copy_of_run / name).symlink_to(elsewhere)
+    segments = [elsewhere] if elsewhere.is_file() else elsewhere.rglob("*.h5")
+    for path in segments:  # damaged segments, which a repair would remove
+        path.write_bytes(path.read_bytes()[:-1])
+    before = content(tmp_path)
+    again = ["predict", str(few_fasta), "-o", str(copy_of_run)]
+    repair = ["verify", "--repair", str(copy_of_run)]
+    for command in (repair, [*again, "--resume"], [*again, "--force"]):
+        assert main(command) == 1
+        assert f"{copy_of_run / name} is a symbolic link" in capsys.readouterr().err
+        assert content(tmp_path) == before

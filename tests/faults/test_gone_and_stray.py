@@ -2,12 +2,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import run_captured, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -15,8 +13,6 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.segment import Segment, commit_segment, read_segment
 
 pytestmark = pytest.mark.usefixtures("one_process")
-
-FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
 
 
 def records_of_rows(run, first, last):
@@ -141,23 +137,21 @@ def test_leftovers_and_other_files_are_ignored(
     assert all(file.exists() for file in others)
 
 
-def test_a_run_of_another_version_is_refused(copy_of_run, capsys):
+@pytest.mark.parametrize("command", [["aggregate"], ["predict", "tests/data/example.fa", "-o"]])
+def test_a_run_of_another_version_is_refused(command, copy_of_run, capsys):
     run = RunDirectory(copy_of_run)
-    text = run.run_json.read_text()
-    run.run_json.write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
-    assert main(["aggregate", str(run.root)]) == 1
-    assert "another version of virnucpro" in capsys.readouterr().err
+    content = json.loads(run.run_json.read_text()) | {"schema_version": 99}
+    run.run_json.write_text(json.dumps(content))
+    assert main([*command, str(run.root)]) == 1
+    assert "another format: rerun the command of the run" in capsys.readouterr().err
 
 
 def test_a_finished_run_holds_no_temporary_file_of_an_interrupted_commit(
     few_fasta, tmp_path, undisturbed, difference_of
 ):
     folder, fired = tmp_path / "run", tmp_path / "fired"
-    plan = {"point": "rename", "how": "SIGKILL", "rank": 0, "times": 1, "fired": str(fired)}
-    program = [sys.executable, FAULTY, json.dumps(plan), "predict", few_fasta, "-o", folder]
-    done = subprocess.run(
-        [*program, "--devices", "cpu:1"], check=False, capture_output=True, text=True, timeout=100
-    )
+    program = with_fault(fired, point="rename", how="SIGKILL", rank=0, times=1)
+    done = run_captured(*program, "predict", few_fasta, "-o", folder, "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
     assert fired.exists()
     assert difference_of(undisturbed, folder) == []

@@ -1,9 +1,9 @@
 """Row 23: limits of open files, address space, stack and file size."""
 
-import subprocess
 import sys
 
 import pytest
+from programs import run_captured
 
 pytestmark = pytest.mark.timeout(110)
 PROGRAM = [sys.executable, "-m", "virnucpro"]
@@ -11,13 +11,7 @@ PROGRAM = [sys.executable, "-m", "virnucpro"]
 
 def limited(limit, *arguments):
     """Run the program with a limit of the shell."""
-    return subprocess.run(
-        ["bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *PROGRAM, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return run_captured("bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *PROGRAM, *arguments)
 
 
 @pytest.mark.parametrize("limit", ["-n 64", pytest.param("-s 256", marks=pytest.mark.slow)])
@@ -28,15 +22,16 @@ def test_a_run_completes_with_few_resources(limit, few_fasta, tmp_path, undistur
 
 
 SHORT = [
-    ("-n 12", "raise the limit of open files (ulimit -n)"),
-    ("-v 400000", "ulimit -v"),
-    ("-f 20", "exceeds the size limit: raise it (ulimit -f)"),
+    ("-n 12", "mini", "raise the limit of open files (ulimit -n)"),
+    ("-v 400000", "mini-deep", "ulimit -v"),
+    ("-f 20", "mini", "exceeds the size limit: raise it (ulimit -f)"),
 ]
 
 
-@pytest.mark.parametrize(("limit", "message"), SHORT)
-def test_the_error_names_the_exhausted_resource(limit, message, few_fasta, tmp_path):
-    done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
+@pytest.mark.parametrize(("limit", "bundle", "message"), SHORT)
+def test_the_error_names_the_exhausted_resource(limit, bundle, message, few_fasta, tmp_path):
+    command = ("predict", few_fasta, "-b", bundle, "-o", tmp_path / "run", "--devices", "cpu:1")
+    done = limited(limit, *command)
     assert done.returncode == 1, done.stderr
     assert "virnucpro: error:" in done.stderr
     assert message in done.stderr

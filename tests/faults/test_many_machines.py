@@ -1,7 +1,6 @@
 """Rows 37 to 39: several machines in one run, on a shared file system with stale caches."""
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import h5py
 import pytest
+from programs import with_fault
+from samples import random_records
 
 from virnucpro.run_dir import RunDirectory
 
@@ -27,12 +28,12 @@ fcntl.fcntl = fcntl.flock = fcntl.lockf = _refused
 """
 
 
-def virnucpro(*words, before=(), **options):
-    """Start the program; `before` is a command that runs it, such as strace."""
+def virnucpro(*words, before=(), program=(sys.executable, "-m", "virnucpro"), **options):
+    """Start a program; `before` is a command that runs it, such as strace."""
     environment = {**os.environ, **options.pop("environment", {})}
     search = [environment.get("PYTHONPATH", ""), *sys.path]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
-    command = [*before, sys.executable, "-m", "virnucpro", *words]
+    command = [*before, *program, *words]
     return subprocess.Popen(
         list(map(str, command)), env=environment, stderr=subprocess.PIPE, text=True, **options
     )
@@ -43,6 +44,16 @@ def work(folder, task, *options, **keywords):
     return virnucpro(*words, **keywords)
 
 
+def waiting(folder, task):
+    """Start a task, and return it when it waits in its second commit; return its gate, too."""
+    fired, gate = (folder.with_name(name) for name in ("fired", "gate"))
+    plan = {"point": "commit", "number": 1, "how": "wait", "gate": str(gate)}
+    process = work(folder, task, program=with_fault(fired, **plan))
+    wait_for(fired.exists, "a second commit")
+    wait_for(lambda: RunDirectory(folder).segments(), "a first segment")
+    return process, gate
+
+
 def ended(*processes):
     texts = [process.communicate(timeout=200)[1] for process in processes]
     return [process.returncode for process in processes], texts
@@ -51,12 +62,8 @@ def ended(*processes):
 @pytest.fixture(scope="module")
 def reads(tmp_path_factory):
     """Some 3,500 windows, which make 14 units."""
-    dice = random.Random(37)
     path = tmp_path_factory.mktemp("input") / "reads.fa"
-    with path.open("w") as stream:
-        for number in range(1000):
-            bases = "".join(dice.choices("ACGT", k=dice.randint(100, 3000)))
-            stream.write(f">read_{number}\n{bases}\n")
+    path.write_text(random_records(1000, seed=37, letters="ACGT", least=100, most=3000))
     return path
 
 
@@ -200,8 +207,7 @@ def wait_for(condition, what):
 def test_a_machine_that_freezes_and_comes_back(plan, alone):
     """Row 37: others take over its units; its late segments are copies."""
     folder = plan()
-    frozen = work(folder, "0/2")
-    wait_for(lambda: len(RunDirectory(folder).segments()) >= 1, "a first segment")
+    frozen, gate = waiting(folder, "0/2")
     pids = processes_of(frozen.pid)
     for pid in reversed(pids):
         os.kill(pid, signal.SIGSTOP)
@@ -209,6 +215,7 @@ def test_a_machine_that_freezes_and_comes_back(plan, alone):
     assert codes == [0], texts
     units = {unit for unit, _ in RunDirectory(folder).segments()}
     assert len(units) == 14, "the frozen machine's units were not taken over"
+    gate.touch()
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     codes, texts = ended(frozen)
@@ -238,10 +245,9 @@ def test_errors_of_the_file_server_for_a_while(plan, alone, error):
 def test_merges_while_work_goes_on(plan, alone):
     """Row 39: each merge writes whole tables, which say what is missing."""
     folder = plan()
-    working = work(folder, "0/1")
+    working, gate = waiting(folder, "0/1")
     n_records = len((alone / "predictions.tsv").read_text().splitlines())
     partial = 0
-    wait_for(lambda: RunDirectory(folder).part_names(), "a part")
     while working.poll() is None:
         codes, texts = ended(virnucpro("merge", folder))
         assert codes[0] in {0, 2}, texts
@@ -250,7 +256,8 @@ def test_merges_while_work_goes_on(plan, alone):
         n_missing = sum("\tmissing\t" in line for line in lines)
         assert (codes[0] == 2) == (n_missing > 0) == (folder / "missing.tsv").exists()
         partial += codes[0] == 2
+        gate.touch()
     assert ended(working)[0] == [0]
-    assert partial, "no merge was early enough"
+    assert partial
     assert RunDirectory(folder).round_numbers() == [1]
     assert_equal_results(folder, alone)

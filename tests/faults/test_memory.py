@@ -4,87 +4,64 @@ import os
 from collections import Counter
 
 import pytest
+import torch
 
+from virnucpro.encoders.encoder import TorchEncoder
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 
-ALLOCATOR = """
-import sys
-
-if "--multiprocessing-fork" in sys.orig_argv:
-    import os
-
-    import torch
-    from virnucpro.encoders.encoder import Encoder
-
-    encode = Encoder.encode
-
-    def limited(self, batch):
-        tokens = batch.total
-        with open({attempts!r}, "a+") as stream:
-            stream.write(f"{{self.name}} {{tokens}}\\n")
-            stream.seek(0)
-            calls = len(stream.readlines())
-        if self.view in {views!r} and tokens > {room} and calls > {after}:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
-        return encode(self, batch)
-
-    Encoder.encode = limited
-"""
-"""Makes the encoders of all ranks raise above a number of tokens, and logs all attempts."""
-
 
 @pytest.fixture
-def memory_of(tmp_path, monkeypatch):
-    """Return a function that limits the ranks' memory to `room` tokens after some calls.
+def memory_of(tmp_path, monkeypatch, one_process):
+    """Return a function that limits the memory of the encoders of some views to `room` tokens.
 
-    It returns a function that lists the attempts: encoder and tokens.
+    It returns a list of the attempts: encoder and tokens.
     """
+    encode, attempts = TorchEncoder.encode, []
 
-    def limit(room, views=("nucleotide", "protein"), after=0):
-        attempts = tmp_path / "attempts"
-        (tmp_path / "sitecustomize.py").write_text(
-            ALLOCATOR.format(attempts=str(attempts), views=views, room=room, after=after)
-        )
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-        return lambda: [
-            (name, int(tokens))
-            for name, tokens in map(str.split, attempts.read_text().splitlines())
-        ]
+    def limit(room, views=("nucleotide", "protein")):
+        def limited(self, batch):
+            attempts.append((self.name, batch.total))
+            if self.view in views and batch.total > room:
+                text = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0"
+                raise torch.OutOfMemoryError(text)
+            return encode(self, batch)
+
+        monkeypatch.setattr(TorchEncoder, "encode", limited)
+        return attempts
 
     return limit
 
 
-@pytest.mark.timeout(220)  # three runs of the program
 def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
-    few_fasta, deep, virnucpro, memory_of, tmp_path, undisturbed_deep, difference_of
+    few_fasta, deep, called, memory_of, tmp_path, undisturbed_deep, difference_of
 ):
     attempts, run = memory_of(512), RunDirectory(tmp_path / "run")
     command = ("predict", few_fasta, "-o", run.root, "--devices", "cpu:1", *deep)
-    done = virnucpro(*command)
+    done = called(*command)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed_deep, run.root) == []
-    before = attempts()
+    before = attempts.copy()
     failed = Counter(name for name, tokens in before if tokens > 512)
     # From a budget of 2,048: the first batch and its two halves, once for each length class.
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
     for _, segment in run.segments()[:2]:
         segment.unlink()
-    done = virnucpro(*command, "--resume")
+    done = called(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed_deep, run.root) == []
-    again = attempts()[len(before) :]
+    again = attempts[len(before) :]
     assert again
     assert max(tokens for _, tokens in again) <= 512
 
 
 def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
-    few_fasta, deep, virnucpro, memory_of, tmp_path, undisturbed_deep, tables
+    few_fasta, deep, called, memory_of, tmp_path, undisturbed_deep, tables
 ):
     memory_of(150, views=("protein",))
     run = tmp_path / "run"
-    done = virnucpro("predict", few_fasta, "-o", run, "--devices", "cpu:2", *deep)
+    done = called("predict", few_fasta, "-o", run, "--devices", "cpu:1", *deep)
     assert done.returncode == 2, done.stderr
     quarantined = tables(run / "quarantine.tsv")
     reason = "does not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
@@ -103,14 +80,14 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
 
 
 def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
-    virnucpro, memory_of, tmp_path, tables
+    called, memory_of, tmp_path, tables
 ):
     """It is a unit by itself and the first one, so no batch has fitted before it."""
     memory_of(500)
     fasta, run = tmp_path / "in.faa", tmp_path / "run"
     short = "".join(f">s{number}\n{'LAGVSERTID' * 3}{'K' * number}\n" for number in range(40))
     fasta.write_text(f">long\n{'LAGVSERTIDPKQNFYMHWC' * 7000}\n{short}")
-    done = virnucpro("embed", fasta, "-e", "mini-deep/protein", "-o", run, "--devices", "cpu:1")
+    done = called("embed", fasta, "-e", "mini-deep/protein", "-o", run, "--devices", "cpu:1")
     assert done.returncode == 2, done.stderr
     assert "failed" not in done.stderr
     (quarantined,) = tables(run / "quarantine.tsv")
@@ -119,20 +96,42 @@ def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
     assert not (run / "missing.tsv").exists()
 
 
-@pytest.mark.timeout(220)  # a restart of a rank, and a second run
+MEMORY_FILLS_UP = """
+import sys
+
+if "--multiprocessing-fork" in sys.orig_argv:
+    from itertools import count
+    from pathlib import Path
+
+    from virnucpro.encoders.composition.encoder import CompositionEncoder
+
+    launch, calls, full = CompositionEncoder.launch, count(), Path({full!r})
+
+    def limited(self, batch):
+        if sum(map(len, batch)) > 300 and (full.exists() or next(calls) >= 2):
+            full.touch()
+            raise MemoryError
+        return launch(self, batch)
+
+    CompositionEncoder.launch = limited
+"""
+"""Limits the memory of ranks to 300 bases after two batches, and from then on."""
+
+
 def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
-    virnucpro, memory_of, monkeypatch, tmp_path, tables
+    virnucpro, monkeypatch, tmp_path, tables
 ):
     """Another process takes memory for a while: the rank fails; its restart reads the sizes."""
-    memory_of(300, after=20)
-    fasta, run = tmp_path / "in.faa", RunDirectory(tmp_path / "run")
+    (tmp_path / "sitecustomize.py").write_text(MEMORY_FILLS_UP.format(full=str(tmp_path / "full")))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    fasta, run = tmp_path / "in.fa", RunDirectory(tmp_path / "run")
+    letters = "ACGTTGCATCAGGCTA" * 40
     lengths = [*range(501, 601), *[70] * 100]
-    letters = "LAGVSERTIDPKQNFYMHWC" * 30
     fasta.write_text("".join(f">p{i}\n{letters[:n]}\n" for i, n in enumerate(lengths)))
-    command = ("embed", fasta, "-e", "mini-deep/protein", "-o", run.root, "--devices", "cpu:1")
+    command = ("embed", fasta, "-e", "mini/nucleotide", "-o", run.root, "--devices", "cpu:1")
     done = virnucpro(*command, "--max-restarts", "1")
     assert done.returncode == 2, done.stderr
-    assert "rows of up to 602 tokens fitted" in done.stderr
+    assert "rows of up to 600 tokens fitted" in done.stderr
     assert not (run.root / "quarantine.tsv").exists()
     assert len(tables(run.root / "missing.tsv")) > 0
     monkeypatch.delenv("PYTHONPATH")

@@ -15,8 +15,9 @@ import time
 
 import numpy as np
 import pytest
+from programs import run_captured
 
-from virnucpro.pipeline.run.verify import verify_run
+from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 
@@ -46,7 +47,7 @@ for unit in range(10_000):
 
 
 def call(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_captured(*command)
 
 
 class Disk:

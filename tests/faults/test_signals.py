@@ -1,6 +1,5 @@
 """Rows 4 and 5: the coordinator gets SIGKILL or a stop signal at many moments."""
 
-import json
 import os
 import random
 import signal
@@ -10,10 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import with_fault
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.predict import predict, predict_job
+from virnucpro.compute.predict import predict, predict_job
+from virnucpro.run.execution import Execution
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
 
@@ -171,13 +171,6 @@ def wait_until(ready, process):
         time.sleep(0.01)
 
 
-def states(folder):
-    """Return the ranks in status.json; empty without the file."""
-    path = RunDirectory(folder).status_json
-    content = json.loads(path.read_bytes()) if path.exists() else {"ranks": {}}
-    return [rank["state"] for rank in content["ranks"].values()]
-
-
 def is_stopped(pid):
     """Return whether a process is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -189,26 +182,16 @@ def has_pending(pid, signum):
     return any(mask >> (signum - 1) & 1 for mask in masks)
 
 
-@pytest.fixture
-def long_fasta(tmp_path):
-    """Enough work for a rank to be running when the test looks."""
-    dice = random.Random(6)
-    path = tmp_path / "long.fa"
-    with path.open("w") as stream:
-        for number in range(1_500):
-            stream.write(f">l{number}\n{''.join(dice.choices('ACG', k=480))}\n")
-    return path
-
-
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_the_run_at_once(second, long_fasta, tmp_path, ranks_of, no_orphan):
-    command = [*PREDICT, long_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
+def test_a_second_signal_ends_the_run_at_once(second, few_fasta, tmp_path, ranks_of, no_orphan):
+    # The stopped rank ignores SIGTERM, so the stop ladder takes 5 s.
+    program = with_fault(tmp_path / "fired", point="commit", how="SIGSTOP")
+    command = [*program, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        wait_until(lambda: "running" in states(tmp_path / "run"), process)
+        wait_until((tmp_path / "fired").exists, process)
         (rank,) = ranks_of(process)
-        os.kill(rank, signal.SIGSTOP)  # the rank ignores SIGTERM, so the stop ladder takes 5 s
         wait_until(lambda: is_stopped(rank), process)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: has_pending(rank, signal.SIGTERM), process)
@@ -221,15 +204,16 @@ def test_a_second_signal_ends_the_run_at_once(second, long_fasta, tmp_path, rank
 
 
 @pytest.mark.slow
-def test_a_run_under_nohup_ignores_sighup(
-    few_fasta, tmp_path, ranks_of, undisturbed, difference_of
-):
-    command = ["nohup", *PREDICT, few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
+def test_a_run_under_nohup_ignores_sighup(few_fasta, tmp_path, undisturbed, difference_of):
+    fired, gate = tmp_path / "fired", tmp_path / "gate"
+    program = ["nohup", *with_fault(fired, point="commit", how="wait", gate=str(gate))]
+    command = [*program, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        wait_until(lambda: len(ranks_of(process)) == 1, process)
+        wait_until(fired.exists, process)
         os.killpg(process.pid, signal.SIGHUP)
+        gate.touch()
         _, printed = process.communicate(timeout=DEADLINE)
         assert process.returncode == 0, printed
     assert difference_of(undisturbed, tmp_path / "run") == []
@@ -277,3 +261,24 @@ def test_signal_handlers_are_restored_after_a_stop(
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
     assert main(command) == 128 + signum
     assert handlers() == own_handlers
+
+
+WARNED_IN_IMPORT = """
+import os, signal, sys
+import virnucpro.__main__ as program
+
+class Warned:
+    def find_spec(self, name, *_):
+        if name == "virnucpro.cli.main":
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+sys.meta_path.insert(0, Warned())
+program.run()
+"""
+
+
+def test_a_schedulers_warning_during_the_imports_is_a_stop():
+    done = subprocess.run(
+        [sys.executable, "-c", WARNED_IN_IMPORT, "work", "x"], check=False, timeout=60
+    )
+    assert done.returncode == 128 + signal.SIGTERM

@@ -13,13 +13,15 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
 
-def test_a_slow_rank_is_not_killed(few_fasta, tmp_path, ranks_of, undisturbed, difference_of):
+def test_a_slow_rank_is_not_killed(
+    few_fasta, deep, tmp_path, ranks_of, undisturbed_deep, difference_of
+):
     dice = random.Random(24)
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "virnucpro", "predict", few_fasta, "-o", folder]
     stops = 0
     with subprocess.Popen(
-        [*command, "--devices", "cpu:2", "-q", "--progress-timeout", "3"],
+        [*command, *deep, "--devices", "cpu:2", "-q", "--progress-timeout", "3"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -42,7 +44,7 @@ def test_a_slow_rank_is_not_killed(few_fasta, tmp_path, ranks_of, undisturbed, d
     assert process.returncode == 0, printed
     assert "failed" not in printed
     assert stops >= 5
-    assert difference_of(undisturbed, folder) == []
+    assert difference_of(undisturbed_deep, folder) == []
     ranks = json.loads((folder / "status.json").read_text())["ranks"]
     assert {rank["state"] for rank in ranks.values()} == {"succeeded"}
     assert all(rank["seconds"] >= 0 <= rank["silent_seconds"] for rank in ranks.values())

@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from programs import run_captured
 
 from virnucpro.run_dir import RunDirectory
 
@@ -22,14 +23,9 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
     """The seed differs in each run; a failure prints it."""
     seed = random.SystemRandom().randrange(10**6)
-    done = subprocess.run(
-        [
-            *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
-            *("--max-ranks", "2", "--records", "100", "--max-signals", "1", "--folder", tmp_path),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
+    done = run_captured(
+        *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
+        *("--max-ranks", "2", "--records", "100", "--max-signals", "1", "--folder", tmp_path),
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -41,7 +37,7 @@ def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
 @pytest.mark.parametrize("number", ["0", "-1"])
 def test_a_soak_of_no_campaigns_is_refused(number, tmp_path):
     command = [sys.executable, SCRIPTS / "soak.py", "--campaigns", number, "--folder", tmp_path]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = run_captured(*command)
     assert done.returncode == 2
     assert "give 1 or more" in done.stderr
     assert "no problem found" not in done.stdout

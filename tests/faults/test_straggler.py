@@ -1,31 +1,23 @@
 """Row 3: another rank computes units of a slow one."""
 
 import json
-import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from programs import run_captured, with_fault
+from samples import OPEN_CODONS, random_records
 
-from virnucpro.pipeline.run.verify import verify_run
+from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
-FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
 PREDICT = ["predict", "--embeddings=fp16", "--devices", "cpu:2", "--log-format", "json", "-q"]
-PREDICT += ["--bundle", "mini-deep", "--no-fallback"]
 
 
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
     """300 records that make 10 units."""
-    dice = random.Random(18)
     path = tmp_path_factory.mktemp("input") / "many.fa"
-    codons = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
-    with path.open("w") as stream:
-        for number in range(300):
-            stream.write(f">s{number}\n{''.join(dice.choices(codons, k=dice.randint(60, 160)))}\n")
+    path.write_text(random_records(300, seed=18, letters=OPEN_CODONS, name="s"))
     return path
 
 
@@ -46,15 +38,9 @@ def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, virn
     slow, fast = units[0::2], units[1::2]
     # Of the units after its first one, the slow rank keeps two and half of the others.
     stolen = slow[-((len(slow) - 3) // 2) :]
-    plan = {
-        "point": "straggler",
-        "rank": 0,
-        "fired": str(tmp_path / "fired"),
-        "shard": str(run.shard(1)),
-        "segments": [len(fast), len(fast) + len(stolen)],
-    }
-    program = [sys.executable, FAULTY, json.dumps(plan), *PREDICT, fasta, "-o", run.root]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=100, check=False)
+    plan = {"shard": str(run.shard(1)), "segments": [len(fast), len(fast) + len(stolen)]}
+    program = with_fault(tmp_path / "fired", point="straggler", rank=0, **plan)
+    done = run_captured(*program, *PREDICT, fasta, "-o", run.root)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "fired").exists()
 

@@ -15,9 +15,9 @@ ATTEMPT = """
 import os, sys
 from pathlib import Path
 from doubles import mini_task
-from virnucpro.pipeline.worker.rank_main import run_rank
-from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.worker.rank_main import Share
+from virnucpro.compute.rank_main import run_rank
+from virnucpro.run.manifest import read_manifest
+from virnucpro.compute.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 
 class Channel:

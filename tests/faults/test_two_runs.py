@@ -4,12 +4,16 @@ import subprocess
 import sys
 
 import pytest
+from programs import run_captured
 
 from virnucpro.cli.main import main
 from virnucpro.errors import InputError, RunLockedError
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import Job, SilentReporter
-from virnucpro.pipeline.run.session import open_session, run_lock
+from virnucpro.run.creation import open_run
+from virnucpro.run.execution import Execution
+from virnucpro.run.job import Job
+from virnucpro.run.options import PredictOptions
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -42,13 +46,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
         first.stdin.flush()
         while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
             assert first.poll() is None, first.stderr.read()
-        second = subprocess.run(
-            [*PREDICT, few_fasta, "-o", folder, *option],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        second = run_captured(*PREDICT, few_fasta, "-o", folder, *option)
         assert second.returncode == 1
         assert f"another process (pid {first.pid})" in second.stderr
         assert list(folder.glob("index.*.tmp"))
@@ -71,6 +69,7 @@ def frames_job(fasta):
         encoders=(),
         model_name="none",
         model="none",
+        options=PredictOptions(precision="fp32"),
     )
 
 
@@ -100,7 +99,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
     try:
         with (
             pytest.raises(RunLockedError),
-            open_session(frames_job(few_fasta), Execution(run.root), SilentReporter()),
+            open_run(frames_job(few_fasta), Execution(run.root), Reporter()),
         ):
             pass
         assert run.index.is_dir()
@@ -112,9 +111,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
 def test_the_new_folder_of_a_run_that_cannot_start_is_removed(tmp_path):
     with (
         pytest.raises(InputError),
-        open_session(
-            frames_job(tmp_path / "absent.fa"), Execution(tmp_path / "run"), SilentReporter()
-        ),
+        open_run(frames_job(tmp_path / "absent.fa"), Execution(tmp_path / "run"), Reporter()),
     ):
         pass
     assert not (tmp_path / "run").exists()

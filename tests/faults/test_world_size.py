@@ -1,8 +1,7 @@
 """Row 18: any number of ranks gives the same table, also if resumes change it."""
 
-import random
-
 import pytest
+from samples import OPEN_CODONS, random_records
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -14,12 +13,8 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
     """450 rows in 14 units: two for each of seven ranks."""
-    dice = random.Random(18)
     path = tmp_path_factory.mktemp("input") / "world.fa"
-    coding = [a + b + c for a in "ACG" for b in "ACGT" for c in "ACGT"]
-    with path.open("w") as stream:
-        for number in range(420):
-            stream.write(f">w{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    path.write_text(random_records(420, seed=18, letters=OPEN_CODONS, name="w"))
     return path
 
 

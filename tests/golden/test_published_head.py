@@ -11,26 +11,31 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
     import torch
     from safetensors.torch import save_file
 
-    from virnucpro.classifier.consensus import Status, call_windows
-    from virnucpro.classifier.head import Head, load_head
-    from virnucpro.report.published_files import write_consensus, write_results
+    from virnucpro.classifier.consensus import Thresholds
+    from virnucpro.classifier.decision import call_records
+    from virnucpro.classifier.head import head_shapes, load_head
+    from virnucpro.classifier.run_scores import run_windows, score_run
     from virnucpro.sequences.index import build_index
     from virnucpro.sequences.records import Alphabet
     from virnucpro.sequences.spec import IndexSpec
     from virnucpro.store.coverage import survey
     from virnucpro.store.segment import Segment
     from virnucpro.store.writer import ShardWriter
+    from virnucpro.tables.published import PublishedConsensus, PublishedResults
+    from virnucpro.tables.source import RunScores
+    from virnucpro.tables.write import write_table
 
     reference = shared / "reference" / "published-tool"
     merged = torch.load(
         reference / "test_with_orfs_merged" / "output_1_merged.pt", weights_only=True
     )
     torch.manual_seed(4)
-    made = Head((3328, 512, 2)).eval()
-    for tensor in (made.hidden[0].norm.running_mean, made.hidden[0].norm.running_var):
-        tensor.data.uniform_(0.5, 1.5)
-    save_file(made.state_dict(), tmp_path / "head.safetensors")
-    head = load_head(tmp_path / "head.safetensors", "cpu")
+    made = {
+        name: torch.randn(shape) / 60 if len(shape) > 1 else torch.rand(shape) + 0.5
+        for name, shape in head_shapes((3328, 512, 2)).items()
+    }
+    save_file(made, tmp_path / "head.safetensors")
+    head = load_head(tmp_path / "head.safetensors")
 
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "published", 1)
     run = RunDirectory(tmp_path)
@@ -44,22 +49,19 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
         rows=np.arange(index.n_rows),
         state=np.zeros(index.n_rows, np.uint8),
         embeddings=vectors.numpy(),
-        scores=head.scores(vectors).numpy(),
+        scores=head.scores(vectors.numpy()),
     )
     ShardWriter(run, 0).commit(segment)
     coverage = survey(run, np.array([0, index.n_rows]), "f")
-    write_results(run.published_results, index, coverage, ("others", "virus"))
-    windows = call_windows(
-        index.window_first_item,
-        index.item_row,
-        coverage.scores,
-        coverage.row_state,
-        index.item_frame,
-        np.full(index.n_windows, Status.NO_OPEN_FRAME, np.uint8),
-    )
-    write_consensus(run.published_consensus, index, windows)
+    windows = run_windows(index, coverage)
+    records = score_run(index, windows, coverage)
+    calls = call_records(records, Thresholds())
+    labels = ("others", "virus")
+    scores = RunScores(index, coverage, windows, records, calls, labels=labels)
+    write_table(run.published_results, PublishedResults, scores)
+    write_table(run.published_consensus, PublishedConsensus, scores)
 
-    expected = straight_line_scores(made.state_dict(), merged["data"].double().numpy())
+    expected = straight_line_scores(made, merged["data"].double().numpy())
     lines = [line.split("\t") for line in run.published_results.read_text().splitlines()]
     assert lines[0] == ["Sequence_ID", "Prediction", "score1", "score2"]
     assert [line[0] for line in lines[1:]] == merged["ids"]

@@ -4,16 +4,15 @@ import random
 from pathlib import Path
 
 import pytest
+from samples import CODING
 
 
 @pytest.fixture(scope="session")
 def small_fasta(tmp_path_factory) -> Path:
     """A few dozen records: coding, repeated, short, ambiguous, with many stops."""
     dice = random.Random(20)
-    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-    coding = [codon for codon in codons if codon not in ("TAA", "TAG", "TGA")]
     records = [
-        (f"open_{number}", "".join(dice.choices(coding, k=dice.randint(40, 900))))
+        (f"open_{number}", "".join(dice.choices(CODING, k=dice.randint(40, 900))))
         for number in range(48)
     ]
     records += [
@@ -23,7 +22,7 @@ def small_fasta(tmp_path_factory) -> Path:
         ("empty", ""),
         ("all_n", "N" * 700),
         ("stops", "TAGATAACTGATTAGCTAATCAGTTATCTA" * 30),
-        ("some_n", "N".join(dice.choices(coding, k=200))),
+        ("some_n", "N".join(dice.choices(CODING, k=200))),
     ]
     path = tmp_path_factory.mktemp("input") / "small.fa"
     path.write_text("".join(f">{name} of a test\n{bases}\n" for name, bases in records))

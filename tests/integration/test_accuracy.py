@@ -1,30 +1,24 @@
 """Accuracy of mini on real genomes of families that were not in its training data (slow)."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
+from programs import load_script
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.evaluation.labels import read_labels
-from virnucpro.evaluation.regions import read_regions
-from virnucpro.pipeline.training.genomes import read_genomes
-from virnucpro.training.draw import draw_pieces
-from virnucpro.training.weights import equal_weights
+from virnucpro.lab.evaluation.labels import read_labels
+from virnucpro.lab.evaluation.regions import read_regions
+from virnucpro.lab.training.draw import draw_pieces
+from virnucpro.lab.training.genomes import read_genomes
+from virnucpro.lab.training.weights import equal_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared]
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_mini.py"
 
 
 @pytest.fixture(scope="module")
 def genomes(shared, tmp_path_factory):
-    spec = importlib.util.spec_from_file_location("train_mini", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load_script("train_mini")
     folder = tmp_path_factory.mktemp("labels")
     script.write_labels(folder / "labels.tsv", [shared / "genomes"])
     script.write_regions(folder / "exclude.bed", [shared / "genomes"])
@@ -37,10 +31,10 @@ def test_windows_of_unseen_families_are_separated(genomes, length, least):
     mini = open_bundle("mini")
     encoder, head = load_encoder(mini.encoders[0]), load_head(mini.head)
     drawn = draw_pieces(genomes, length, 60, 600, 1)
-    vectors = encoder.encode(encoder.collate(encoder.tokenise(drawn.bases)))
-    scores = head.scores(vectors)[:, 1].numpy()
+    vectors = encoder.vectors(encoder.tokenise(drawn.bases))
+    scores = head.scores(vectors)[:, 1]
     assert np.isfinite(scores).all()
-    assert torch.isfinite(vectors).all()
+    assert np.isfinite(vectors).all()
     weights, viral = equal_weights(drawn.groups), drawn.viral
     order = np.argsort(scores, kind="stable")
     below = np.cumsum((weights * ~viral)[order])

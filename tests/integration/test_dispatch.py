@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import run_captured
 
 PROGRAM = Path(__file__).parents[1] / "data" / "dispatch_program.py"
 
@@ -96,9 +97,7 @@ def test_a_worker_can_be_defined_in_the_main_program(program):
 
 def test_a_script_for_the_public_dispatcher_runs_unchanged():
     script = PROGRAM.with_name("inference_script.py")
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=False
-    )
+    done = run_captured(sys.executable, script)
     assert done.returncode == 0, done.stderr
     # Two workers write at the same time, so lines may be joined. With the table they are silent.
     for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] cleaned up"):

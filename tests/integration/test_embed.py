@@ -49,40 +49,6 @@ def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucp
     assert [names[int(row["embedding"])] for row in numbered] == names
 
 
-def test_vectors_of_a_checkpoint_equal_those_of_fair_esm(proteins, tmp_path, virnucpro, stand_ins):
-    import esm
-    import torch
-    from esm.model.esm2 import ESM2
-
-    torch.manual_seed(3)
-    alphabet = esm.data.Alphabet.from_architecture("ESM-1b")
-    model = ESM2(num_layers=2, embed_dim=32, attention_heads=4, alphabet=alphabet).eval()
-    checkpoint = tmp_path / "esm2_small.pt"
-    stand_ins.save_esm2(checkpoint, model)
-    done = virnucpro(
-        "embed",
-        proteins,
-        "-o",
-        tmp_path / "run",
-        "-e",
-        checkpoint,
-        "--embeddings",
-        "fp32",
-        "--devices",
-        "cpu:1",
-    )
-    assert done.returncode == 0, done.stderr
-    names, vectors, _ = read(tmp_path / "run")
-    letters = proteins.read_text().split()[1::2]
-    converter = alphabet.get_batch_converter()
-    for number in (0, 5, 17):
-        _, _, tokens = converter([(names[number], letters[number])])
-        with torch.inference_mode():
-            hidden = model(tokens, repr_layers=[2])["representations"][2]
-        expected = hidden[0, 1 : len(letters[number]) + 1].mean(0).numpy()
-        assert np.abs(vectors[number] - expected).max() <= 1e-5
-
-
 @pytest.mark.parametrize(
     ("encoder", "code", "message"),
     [
@@ -102,12 +68,12 @@ def test_an_unknown_encoder_is_refused_with_the_known_ones(
 
 
 def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monkeypatch):
-    from virnucpro.pipeline.jobs.embed_job import embed_job
+    from virnucpro.run.embed_job import embed_job
 
     (tmp_path / "mini" / "protein").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     by_view, by_name = (
-        embed_job([str(proteins)], encoder=name)
+        embed_job([str(proteins)], encoder=name, precision="fp32")
         for name in ("mini-deep/protein", "mini-deep/mini-esm2")
     )
     assert by_view.parameters() == by_name.parameters()

@@ -1,8 +1,6 @@
 """``virnucpro embed`` with other pooling, layers, and limits of length."""
 
-import json
 import random
-import shutil
 from functools import partial
 
 import h5py
@@ -100,39 +98,10 @@ def test_a_resume_with_another_value_is_refused(embed, tmp_path, options, cut):
     assert embed(tmp_path / "run", *options, "--resume").returncode == 0
     other = embed(tmp_path / "run", "--pooling", "max", *options, "--resume")
     assert other.returncode != 0
-    assert "pooling was None and is now max" in other.stderr
+    assert "pooling was mean and is now max" in other.stderr
     plain = embed(tmp_path / "run", "--resume")
     assert ("max_length was 100 and is now None" in plain.stderr) == (cut is not None)
     assert plain.returncode != 0
-
-
-def test_a_run_of_an_earlier_version_resumes_and_verifies(embed, tmp_path, called):
-    from virnucpro.pipeline.run.session import reopen_session
-    from virnucpro.run_dir import RunDirectory
-    from virnucpro.store.aggregate import write_embeddings
-    from virnucpro.store.coverage import survey
-
-    folder = tmp_path / "run"
-    assert embed(folder).returncode == 0
-    content = json.loads((folder / "run.json").read_text())
-    assert not {"pooling", "layers", "max_length", "long"} & content["parameters"].keys()
-    with reopen_session(RunDirectory(folder)) as session:
-        coverage = survey(session.run, session.bounds, session.manifest.fingerprint)
-
-        class Former:
-            input_names = ()
-
-            def __getattr__(self, name):
-                return getattr(session.index, name)
-
-        write_embeddings(session.run.embeddings, coverage, Former(), session.manifest.views)
-    with h5py.File(folder / "embeddings.h5") as file:
-        assert "record" not in file
-    assert called("verify", folder).returncode == 0
-    shutil.rmtree(folder / "shards")
-    assert embed(folder, "--resume").returncode == 0
-    with h5py.File(folder / "embeddings.h5") as file:
-        assert file["record"][:].tolist() == [1, 2, 3, 4, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -171,3 +140,17 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
     assert (folder / "embeddings.npy").exists()
     assert not (folder / "embeddings.pt").exists()
     assert not (folder / "embeddings.h5ad").exists()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_path, named):
+    run, encoder = tmp_path / "run", "mini-deep/protein"
+    options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")
+    assert embed(run, *options).returncode == 0
+    (segment, *_) = sorted(run.glob("shards/*/*.h5"))
+    segment.unlink()
+    model = ("-b", encoder) if named else ()
+    assert called("rescue", run, *model).returncode == 0
+    worked = called("work", run, "--devices", "cpu:1", *model)
+    assert worked.returncode == 0, worked.stderr
+    assert called("merge", run).returncode == 0

@@ -6,10 +6,10 @@ import random
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
+import virnucpro
 from virnucpro.bundles import published
 from virnucpro.cli.main import main
 
@@ -134,8 +134,24 @@ def test_the_json_file_has_settings_versions_and_fingerprints(evaluated, labels)
     assert len(content["tools"]["mini"]["fingerprint"]) == 64
     assert content["tools"]["genomad"]["viral_if"] == "virus_score >= 0.7"
     assert content["fragments"]["1000"]["groups_without"] == [["plant", "hd"]]
-    assert {"virnucpro", "scikit-learn", "matplotlib"} <= set(content["versions"])
+    assert {"virnucpro", "numpy", "matplotlib"} <= set(content["versions"])
     assert content["rows"][0]["values"]["auroc"] is not None
+
+
+def test_the_function_has_the_figures_of_the_command(evaluated, labels, tables_of_others, tmp_path):
+    genomad, plain = tables_of_others
+    found = virnucpro.evaluate(
+        tmp_path / "out",
+        labels=labels,
+        split="valid",
+        lengths=[300, 1000],
+        predictions=[f"genomad={genomad}", f"plain={plain}"],
+        per_group=3,
+        n_resamples=100,
+        devices="cpu:1",
+        quiet=True,
+    )
+    assert found["rows"] == json.loads((evaluated / "evaluation.json").read_text())["rows"]
 
 
 def test_the_figures_are_not_blank(evaluated):
@@ -245,19 +261,16 @@ def test_wrong_use_is_an_error_that_leaves_nothing(labels, tmp_path, capsys, mor
 
 
 def test_a_missing_library_names_the_extra(labels, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "virnucpro.pipeline.evaluation.request.find_spec",
-        lambda name: None if name == "sklearn" else find_spec(name),
-    )
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert evaluate(labels, tmp_path / "out") == 64
     message = capsys.readouterr().err
-    assert "scikit-learn: pip install 'virnucpro[evaluate]'" in message
+    assert "evaluate needs matplotlib: pip install 'virnucpro[evaluate]'" in message
     assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
 
 
 def test_the_libraries_are_imported_only_for_figures():
     code = (
-        "import sys, virnucpro.pipeline.evaluation.evaluate, virnucpro.evaluation.figures; "
+        "import sys, virnucpro.lab.evaluation.evaluate, virnucpro.lab.evaluation.figures; "
         "sys.exit(bool({'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,17 +7,14 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import dnaio
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.run.session import reopen_session
-from virnucpro.pipeline.scheduling.preflight import space_needed
+from virnucpro.compute.preflight import space_needed
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.columns import read_header, write_header
 from virnucpro.sequences.index import SequenceIndex
 
 pytestmark = pytest.mark.usefixtures("one_process")
@@ -90,7 +87,7 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
         for one, row in zip(found, chosen, strict=True):
             wanted = kept[int(row["record"]) - 1]
             assert list(zip(one.sequence, one.qualities, strict=True)) == wanted
-    assert not list(finished.glob("*.fasta*"))
+    assert [path.name for path in finished.glob("*.fasta*")] == ["viruses.fasta"]
 
 
 def test_other_programs_read_the_files(finished):
@@ -115,7 +112,9 @@ def test_the_disk_estimate_counts_the_qualities(finished):
     index = SequenceIndex.open(finished / "index")
     written = sum(len(content) for content in sequences(finished).values())
     needed = space_needed(index, units=0, rows=0, row_bytes=0)["sequences"]
-    assert written - (finished / "viral_regions.fastq").stat().st_size <= needed <= 1.5 * written
+    for name in ("viral_regions.fastq", "viruses.fasta"):
+        written -= (finished / name).stat().st_size
+    assert written <= needed <= 1.5 * written
 
 
 def test_compress_replaces_the_files_and_verify_finds_changes(run, inputs, capsys):
@@ -179,39 +178,13 @@ def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):
     assert main(["verify", str(run)]) == 0
 
 
-def test_a_run_of_an_earlier_version_stays_fasta(run, inputs):
-    """Its index has no qualities, and its headers no file."""
-    folder = run / "index"
-    header = read_header(folder)
-    files = {name: file for name, file in header.files.items() if name != "qualities"}
-    write_header(folder, replace(header, files=files))
-    (folder / "qualities.npy").unlink()
-    with reopen_session(RunDirectory(run)) as session:
-        session.update(replace(session.manifest, table_version=4))
-    for path in run.glob("*.fastq"):
-        lines = path.read_text().splitlines()
-        heads = [line[1:].partition(" file=")[0] for line in lines[::4]]
-        entries = zip(heads, lines[1::4], strict=True)
-        (run / f"{path.stem}.fasta").write_text(
-            "".join(
-                f">{head}\n" + "".join(f"{s[at : at + 80]}\n" for at in range(0, len(s), 80))
-                for head, s in entries
-            )
-        )
-        path.unlink()
-    assert main(["verify", str(run)]) == 0
-    assert main(["predict", *inputs, "-o", str(run), *DEVICES, "--resume"]) == 0
-    assert all(name.endswith(".fasta") for name in sequences(run))
-    assert b" file=a%20b.fq record=" in (run / "not_scored.fasta").read_bytes()
-    assert main(["verify", str(run)]) == 0
-
-
 def test_a_launch_merges_both_forms(inputs, small_fasta, tmp_path):
     source = tmp_path / "in"
     source.mkdir()
     for path in (*inputs, small_fasta):
         shutil.copy(path, source)
-    words = ["launch", "--input-dir", str(source), "-o", str(tmp_path / "out"), "--gpus", "cpu:1"]
+    words = ["launch", "--devices", "cpu:1", "--input-dir", str(source)]
+    words += ["-o", str(tmp_path / "out")]
     assert main([*words, "--pattern", "*", "-q"]) == 0
     out = tmp_path / "out"
     results = json.loads((out / "launch.json").read_text())

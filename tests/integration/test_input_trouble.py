@@ -41,7 +41,7 @@ def test_a_launch_answers_mixed_files_and_fails_proteins_alone(mixed, tmp_path, 
     (mixed.parent / "protein.fa").write_bytes(b">p\nMKVLEQ\n")
     (mixed.parent / "empty.fa").write_bytes(b"")
     out = tmp_path / "out"
-    words = ["launch", "--input-dir", str(mixed.parent), "-o", str(out), "--gpus", "cpu:1"]
+    words = ["launch", "--input-dir", str(mixed.parent), "-o", str(out), "--devices", "cpu:1"]
     assert main([*words, "--min-length", "60"]) == 2
     printed = capsys.readouterr()
     assert "this looks like a protein" in printed.out + printed.err

@@ -15,6 +15,8 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from programs import run_captured, with_fault
+from samples import random_records
 
 from virnucpro.cli.commands.launch_command import _advise
 from virnucpro.cli.main import main
@@ -24,16 +26,10 @@ from virnucpro.run_dir import RunDirectory
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
 SIZES = {1: 320, 2: 60, 3: 20, 4: 20}
-CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
 
 
 def fasta(seed, n_records):
-    dice = random.Random(seed)
-    return "".join(
-        f">r{seed}_{number}\n{''.join(dice.choices(CODING, k=160))}\n"
-        for number in range(n_records)
-    )
+    return random_records(n_records, seed=seed, least=160, name=f"r{seed}_")
 
 
 def rows_of(out, tables):
@@ -59,7 +55,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
 ):
     out = tmp_path / "out"
     command = ["launch", "--input-dir", folder, "--pattern", "**/*.fa*", "-o", out]
-    first = virnucpro(*command, "--gpus", "cpu:2")
+    first = virnucpro(*command, "--devices", "cpu:2")
     assert first.returncode == 2, first.stderr
     rows = rows_of(out, tables)
     assert {name: (row["status"], row["sequences"]) for name, row in rows.items()} == {
@@ -107,7 +103,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     kept = (folder / "a.fa").read_text()
     (folder / "a.fa").write_text(fasta(9, 5))
     (folder / "text.fa").write_text(fasta(5, 3))
-    again = virnucpro(*command, "--gpus", "cpu:1", "--resume", "-q")
+    again = virnucpro(*command, "--devices", "cpu:1", "--resume", "-q")
     (folder / "a.fa").write_text(kept)
     assert again.returncode == 2
     assert again.stdout == ""
@@ -146,18 +142,23 @@ def segments_of(out):
 
 
 def started(folder, out):
-    """Start a launch and wait until it commits a unit of the large file."""
-    before = set(RunDirectory(out / "f1.fa").segments())
-    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    """Start a launch and wait until it has committed a unit of the large file.
+
+    The worker of this file then waits for its end, in the first two launches or attempts.
+    """
+    fired = out.with_name("fired")
+    before = fired.read_bytes() if fired.exists() else b""
+    plan = {"point": "commit", "number": 1, "folder": "f1.fa", "how": "sleep", "times": 2}
+    command = [*with_fault(fired, **plan), "launch", "--input-dir", folder]
     process = subprocess.Popen(
-        [*command, "--gpus", "cpu:2"],
+        [*command, "-o", out, "--devices", "cpu:2"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     deadline = time.monotonic() + DEADLINE
-    while before >= set(RunDirectory(out / "f1.fa").segments()):
+    while not fired.exists() or fired.read_bytes() == before:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -179,7 +180,7 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     with started(long_files, out) as process:
         assert len(ranks_of(process)) == 2
         process.send_signal(signum)
-        process.communicate(timeout=10)
+        process.communicate(timeout=DEADLINE)
         assert process.returncode in {-signal.SIGKILL, 128 + signum}
         no_orphan(process.pid)
     ended = segments_of(out)
@@ -212,30 +213,22 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     assert main(["verify", str(out / "f1.fa")]) == 0
 
 
-FAULTY = Path(__file__).parents[1] / "data" / "faulty.py"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["sleep", "deadlock in C", "SIGSTOP"])
 def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, tables):
     out = tmp_path / "out"
-    plan = {"point": "batch", "how": how, "times": 1, "fired": str(tmp_path / "fired")}
-    done = subprocess.run(
-        [
-            *(sys.executable, FAULTY, json.dumps(plan), "launch", "--input-dir", long_files),
-            *("-o", out, "--gpus", "cpu:2", "--progress-timeout", "3", "-b", "mini-deep"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    plan = {"point": "commit", "folder": "f1.fa", "how": how, "times": 1}
+    done = run_captured(
+        *with_fault(tmp_path / "fired", **plan),
+        *("launch", "--input-dir", long_files, "-o", out),
+        *("--devices", "cpu:2", "--progress-timeout", "3"),
     )
     assert done.returncode == 0, done.stderr
-    assert "is retried: worker " in done.stderr
+    assert "f1.fa is retried: worker " in done.stderr
     assert "it made no progress within 3 s" in done.stderr
-    rows = rows_of(out, tables).values()
-    assert [row["status"] for row in rows] == ["done"] * len(SIZES)
-    assert sorted(row["attempts"] for row in rows) == ["1"] * (len(SIZES) - 1) + ["2"]
+    rows = rows_of(out, tables)
+    assert [row["status"] for row in rows.values()] == ["done"] * len(SIZES)
+    assert rows["f1.fa"]["attempts"] != "1"
     stacks = "".join(log.read_text() for log in out.glob("launch.logs/*"))
     assert ("in fire" in stacks) == (how != "SIGSTOP")
 
@@ -251,7 +244,7 @@ def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path
     worker = Path(__file__).parents[1] / "data" / "launch_workers.py"
     command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
     with subprocess.Popen(
-        [*command, "--gpus", "cpu:2", "--worker", f"{worker}:Obedient"],
+        [*command, "--devices", "cpu:2", "--worker", f"{worker}:Obedient"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -262,7 +255,7 @@ def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
-        _, message = process.communicate(timeout=10)
+        _, message = process.communicate(timeout=DEADLINE)
         assert process.returncode == 128 + signum
         assert "Rerun the command" in message
         assert "Traceback" not in message
@@ -294,7 +287,7 @@ def test_a_custom_worker_shows_a_table_on_a_terminal(tmp_path):
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder),
-            *("-o", tmp_path / "out", "--gpus", "cpu:2"),
+            *("-o", tmp_path / "out", "--devices", "cpu:2"),
             *("--worker", f"{WORDS}:WordStatistics", "--set", "shortest=5"),
         ],
         stdout=subprocess.PIPE,
@@ -330,7 +323,7 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--gpus", "cpu:0"], 64, "cpu:N"),
+        (["--devices", "cpu:0"], 64, "cpu:N"),
         (["--worker", "no.such"], 64, "cannot be imported"),
         (["--bundle", "no-such"], 64, "no-such"),
         (["--pattern", "*.nothing"], 1, "no file matches"),
@@ -343,7 +336,8 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
 def test_errors_before_the_start_have_their_exit_code(
     folder, tmp_path, capsys, arguments, code, message
 ):
-    command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
+    command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
+    command += ["-o", str(tmp_path / "out")]
     assert main([*command, "-q", *arguments]) == code
     assert message in capsys.readouterr().err
 
@@ -367,7 +361,7 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
     broken.unlink()
     broken.write_bytes(whole[: len(whole) // 2])
     command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
-    command += ["--pattern", "*.fa.gz", "--gpus", "cpu:2"]
+    command += ["--pattern", "*.fa.gz", "--devices", "cpu:2"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
@@ -379,7 +373,7 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
         no_orphan(process.pid)
     before = segments_of(out)
     finished = {path.parent.name for path in out.glob("*/predictions.tsv")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    done = run_captured(*command, timeout=1200)
     assert done.returncode == 2, done.stderr
     assert before.items() <= segments_of(out).items()
     table = rows_of(out, tables)

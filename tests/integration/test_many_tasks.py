@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -14,10 +13,12 @@ from pathlib import Path
 
 import h5py
 import pytest
+from programs import stuck_after
+from samples import random_records
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.parts.rounds import read_latest_round, write_round
-from virnucpro.pipeline.run.part_states import settled_parts
+from virnucpro.compute.rounds import read_latest_round, write_round
+from virnucpro.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
@@ -28,12 +29,10 @@ OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
     """Some 2,000 windows of random bases."""
-    dice = random.Random(12)
     path = tmp_path_factory.mktemp("input") / "reads.fa"
-    with path.open("w") as stream:
-        for number in range(600):
-            bases = "".join(dice.choices("ACGT", k=dice.randint(100, 3000)))
-            stream.write(f">read_{number}\n{bases}\n")
+    path.write_text(
+        random_records(600, seed=12, letters="ACGT", least=100, most=3000, name="read_")
+    )
     return path
 
 
@@ -71,9 +70,9 @@ def computed(computed_once, tmp_path):
     return shutil.copytree(computed_once, tmp_path / "run", symlinks=True)
 
 
-def work(folder, task="0/1", *options):
+def work(folder, task="0/1", *options, program=(sys.executable, "-m", "virnucpro")):
     """Start a task in a process of its own."""
-    command = [sys.executable, "-m", "virnucpro", "work", folder, "--task", task, *options]
+    command = [*program, "work", folder, "--task", task, *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         [*map(str, command), *(() if "--devices" in options else ("--devices", "cpu:1"))],
@@ -125,18 +124,18 @@ def test_two_workers_a_task_and_another_number_of_tasks(planned, alone):
     assert_equal_results(planned, alone)
 
 
-def wait_for_segments(folder, number):
-    run = RunDirectory(folder)
-    for _ in range(1000):
-        if len(run.segments()) >= number:
-            return
+def stuck(folder, number=1, task="0/1", *options):
+    """Start a task, and return it when it has committed `number` units; it commits no more."""
+    program = stuck_after(number, folder.with_name("fired"))
+    process = work(folder, task, *options, program=program)
+    while len(RunDirectory(folder).segments()) < number:
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-    raise AssertionError("no segments")
+    return process
 
 
 def test_the_units_of_a_killed_task_are_computed_by_another(planned, alone):
-    killed = work(planned, "0/2")
-    wait_for_segments(planned, 1)
+    killed = stuck(planned, 1, "0/2")
     killed.kill()
     ended(killed)
     codes, texts = ended(work(planned, "1/2", "--copy-after", "0.5"))
@@ -187,8 +186,7 @@ def test_vectors_of_whole_sequences_by_several_tasks(fasta, tmp_path):
 
 
 def test_a_second_attempt_continues_a_killed_one(planned, alone):
-    killed = work(planned)
-    wait_for_segments(planned, 1)
+    killed = stuck(planned)
     killed.kill()
     ended(killed)
     done = len(RunDirectory(planned).segments())
@@ -204,8 +202,7 @@ def test_a_second_attempt_continues_a_killed_one(planned, alone):
     "stop", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
 )
 def test_a_stopped_task_keeps_its_finished_units(planned, alone, stop):
-    stopped = work(planned, "0/1", "--lead", "20")
-    wait_for_segments(planned, 1)
+    stopped = stuck(planned, 1, "0/1", "--lead", "20")
     stopped.send_signal(stop)
     codes, texts = ended(stopped)
     assert codes == [143], texts
@@ -285,8 +282,7 @@ def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
 
 
 def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
-    killed = work(planned)
-    wait_for_segments(planned, 1)
+    killed = stuck(planned)
     killed.terminate()
     ended(killed)
     capsys.readouterr()
@@ -307,8 +303,7 @@ def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
 
 
 def test_one_machine_can_finish_a_run_of_many(planned, alone, fasta):
-    killed = work(planned)
-    wait_for_segments(planned, 2)
+    killed = stuck(planned, 2)
     killed.kill()
     ended(killed)
     before = len(RunDirectory(planned).segments())

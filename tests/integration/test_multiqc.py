@@ -3,10 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from programs import run_captured
 
 from virnucpro.cli.main import main
 
@@ -28,13 +28,14 @@ def test_multiqc_shows_statistics_and_plots_of_two_runs(multiqc, tmp_path, table
     example = Path(__file__).parents[1] / "data/example.fa"
     words = ["predict", str(example), "--devices", "cpu:1", "-q"]
     assert main([*words, "-o", str(tmp_path / "in/first/out")]) == 0
-    assert main([*words, "-o", str(tmp_path / "in/second/out"), "--preset", "sensitive"]) == 0
+    assert main([*words, "-o", str(tmp_path / "in/second/out"), "--prevalence", "0.9"]) == 0
     assert main([*words, "-o", str(tmp_path / "in/third.contigs")]) == 0
-    done = subprocess.run(
-        [multiqc, tmp_path / "in", "-o", tmp_path / "out", "--no-version-check"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_captured(
+        multiqc,
+        tmp_path / "in",
+        "-o",
+        tmp_path / "out",
+        "--no-version-check",
         env={**os.environ, "HOME": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr

@@ -163,25 +163,11 @@ def test_status_and_aggregate_accept_a_finished_run(undisturbed, called):
     assert (undisturbed / "predictions.tsv").read_bytes() == before
 
 
-def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, tmp_path, called):
+def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, called):
     refused = called("predict", small_fasta, "-o", undisturbed)
     assert refused.returncode == 1
     assert "--resume" in refused.stderr
     assert "--force" in refused.stderr
-    other = tmp_path / "other.fa"
-    other.write_text(">other\n" + "ATGGCC" * 100 + "\n")
-    refused = called("predict", other, "-o", undisturbed, "--resume")
-    assert refused.returncode == 1
-    assert str(other) in refused.stderr
-    refused = called("predict", small_fasta, "-o", undisturbed, "--resume", "--window", "300")
-    assert refused.returncode == 1
-    assert "window was 500 and is now 300" in refused.stderr
-
-
-def test_a_finished_run_is_resumed_without_computing(undisturbed, small_fasta, called):
-    again = called("predict", small_fasta, "-o", undisturbed, "--resume")
-    assert again.returncode == 0, again.stderr
-    assert len(json.loads((undisturbed / "run.json").read_text())["launches"]) == 1
 
 
 def test_standard_input_and_compressed_input_give_the_same_table(

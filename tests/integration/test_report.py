@@ -4,9 +4,11 @@ import json
 import os
 import re
 import shutil
+import sys
 
 import pytest
 
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.report.html import page
 from virnucpro.report.lengths import LENGTH_CLASSES
@@ -68,6 +70,14 @@ def test_the_report_counts_what_the_table_has(run, tables):
 
 def test_the_report_uses_words_that_virologists_know(run):
     assert re.findall(r"\b(?:units?|ranks?|segments?|rows?)\b|\\x", words_of(run.report)) == []
+
+
+def test_the_report_shows_the_parameters_that_have_a_value(small_fasta, tmp_path):
+    command = ["predict", str(small_fasta), "-o", str(tmp_path), "-q", "--no-fallback"]
+    assert main(command) == 0
+    words = words_of(tmp_path / "report.html")
+    assert "fallback None" not in words
+    assert "bundle mini" in words
 
 
 def test_the_report_names_no_other_file_and_no_address_to_load(run):
@@ -167,17 +177,10 @@ def test_a_run_without_tables_gets_no_report_and_a_next_step(run, tmp_path, caps
     assert f"virnucpro aggregate {tmp_path / 'r'}" in printed
 
 
-def test_a_table_of_an_earlier_version_has_a_report(run, tmp_path):
-    """It has neither probabilities nor files, and the run has no logs."""
+def test_a_run_without_logs_has_a_report(run, tmp_path):
     copy = copied(run, tmp_path)
-    rows = [line.split("\t")[:9] for line in copy.predictions.read_text().splitlines()]
-    copy.predictions.write_text("".join("\t".join(row) + "\n" for row in rows))
     shutil.rmtree(copy.logs)
     assert main(["report", str(copy.root), "-q"]) == 0
-    data = data_of(copy.report)
-    assert data["files"][0]["file"] == "small.fa"
-    assert sum(data["files"][0][call] for call in ("viral", "non-viral")) > 0
-    assert data["probability"] is None
     assert "The run folder has no logs of its workers." in words_of(copy.report)
 
 
@@ -354,13 +357,13 @@ def with_candidates(run, wanted):
         key = (row["seq_name"], row["file"], row["record"])
         if wanted(row):
             row["topology"] = "provirus_candidate"
-            regions += [(*key, 1, 50, "non-viral", 0.1), (*key, 51, 90, "viral", 0.8)]
+            regions += [(*key, 1, 50, 50, "non-viral", 0.1), (*key, 51, 90, 40, "viral", 0.8)]
         elif row["score"] != "NA":
-            regions.append((*key, 1, 40, "viral", row["score"]))
+            regions.append((*key, 1, 40, 40, "viral", row["score"]))
     run.predictions.write_text(
         "\n".join([header, *("\t".join(row.values()) for row in rows), ""]), encoding="utf-8"
     )
-    head = ("seq_name", "file", "record", "start", "end", "state", "score")
+    head = ("seq_name", "file", "record", "start", "end", "length", "state", "score")
     table = ["\t".join(map(str, row)) + "\n" for row in (head, *regions)]
     (run.root / "regions.tsv").write_text("".join(table), encoding="utf-8")
 
@@ -427,7 +430,8 @@ def test_the_report_of_an_empty_input_says_only_that(tmp_path):
     assert main([*words, "-q"]) == 0
     text = words_of(tmp_path / "r/report.html")
     assert text.count("The input has no sequences.") == 8
-    assert "threshold 0.76 (probability)" in text
+    threshold = open_bundle("mini").calibration["presets"]["default"]["viral"]
+    assert f"threshold {threshold:g} (probability)" in text
     for untrue in ("several machines", "(score)", "Every sequence", "No sequence", "workers"):
         assert untrue not in text, untrue
 
@@ -473,7 +477,7 @@ def test_equal_names_are_told_apart_by_their_number(run, tmp_path, capsys):
 
 
 def test_plot_without_matplotlib_names_the_extra(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("virnucpro.cli.commands.plot_command.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["plot", str(run.root), "-o", str(tmp_path / "x.svg")]) == 64
     assert "pip install 'virnucpro[plot]'" in capsys.readouterr().err
     assert main(["plot", str(run.root), "-o", str(tmp_path / "x.gif")]) == 64

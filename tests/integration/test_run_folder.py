@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.pipeline.run.manifest import read_manifest, write_manifest
+from virnucpro.run.manifest import read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
@@ -128,6 +128,26 @@ def test_a_folder_in_the_place_of_a_file_is_refused(run, capsys):
     assert "predictions.tsv is not a regular file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [["--extract", "ambiguous,viral"], ["--compress"], ["--preset", "sensitive"]],
+)
+def test_a_run_whose_new_choice_is_not_written_yet_is_not_complete(
+    run, gene, choice, monkeypatch, capsys
+):
+    def interrupted(*_arguments, **_options):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    resume = ["predict", gene, "-o", str(run), "--resume", "-q"]
+    with monkeypatch.context() as patched:
+        patched.setattr("virnucpro.run.outputs.write_extract", interrupted)
+        assert main([*resume, *choice]) == 1
+    assert main(["status", str(run)]) == 2
+    assert "to write the tables: virnucpro aggregate" in capsys.readouterr().out
+    assert main(resume) == 0
+    assert main(["status", str(run)]) == 0
+
+
 def test_a_wrong_device_leaves_no_folder(gene, tmp_path, capsys):
     assert main(["predict", gene, "-o", str(tmp_path / "new"), "--devices", "foo"]) == 64
     assert "foo" in capsys.readouterr().err
@@ -142,6 +162,13 @@ def test_force_replaces_the_run(run, gene, tmp_path):
     rows = (run / "predictions.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows] == ["seq_name", "other", "short"]
     assert not (run / "index.next").exists()
+
+
+def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, capsys):
+    (run / "run.json").write_text("{")
+    assert main(["verify", str(run)]) == 1
+    assert "--force" not in capsys.readouterr().out
+    assert main(["predict", gene, "-o", str(run), "--force"]) == 1
 
 
 @pytest.mark.parametrize("name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json"])
@@ -180,7 +207,7 @@ def test_all_changes_of_a_resume_are_written_at_once(run, gene, monkeypatch):
         write_manifest(*arguments)
         raise OSError(errno.ENOSPC, "disk full")
 
-    monkeypatch.setattr("virnucpro.pipeline.run.session.write_manifest", write_and_fail)
+    monkeypatch.setattr("virnucpro.run.run.write_manifest", write_and_fail)
     assert main(["predict", gene, "-o", str(run), "--resume", "-q", *changes]) == 1
     found = read_manifest(RunDirectory(run))
     assert found.calls["threshold"] == 0.6

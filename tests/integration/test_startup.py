@@ -1,21 +1,25 @@
-"""Each command imports only the modules that it needs: importing torch takes a second."""
+"""Each command imports only the modules that it needs: importing torch takes a second.
 
+Runs of a bundle without language models never import it, neither in the command nor in its ranks.
+"""
+
+import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
+from programs import run_captured
 
-from virnucpro.bundles.bundle import open_bundle, write_manifest
-from virnucpro.bundles.manifest import read_manifest
+from virnucpro.bundles.bundle import open_bundle, save_bundle
+from virnucpro.bundles.manifest import read_bundle
 from virnucpro.bundles.published import recipe_of
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.run.session import open_session
+from virnucpro.compute.predict import predict_job
+from virnucpro.run.creation import open_run
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import Reporter
 
 EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
@@ -67,20 +71,14 @@ CASES = {
 def run_folder(tmp_path_factory):
     """A run stopped before its first batch."""
     folder = tmp_path_factory.mktemp("startup") / "run"
-    with open_session(predict_job([EXAMPLE]), Execution(folder), SilentReporter()):
+    with open_run(predict_job([EXAMPLE], precision="fp32"), Execution(folder), Reporter()):
         pass
     return folder
 
 
 def imported(*command: str) -> tuple[int, set[str]]:
     """Run Python and return the top-level names of the imported modules."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_captured(sys.executable, "-X", "importtime", *command)
     names = re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE)
     assert len(names) > 50
     return done.returncode, {name.partition(".")[0] for name in names}
@@ -100,12 +98,11 @@ def test_fetching_an_installed_bundle_imports_no_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path))
     folder = tmp_path / "bundles" / "esm2_t6_8M_UR50D"
     shutil.copytree(open_bundle("mini-deep").path, folder)
-    deep = read_manifest(folder)
+    deep = read_bundle(folder)
     sources = {"sources": recipe_of(folder.name).sources}
     protein = deep.encoders[1:]
-    write_manifest(
-        folder,
-        replace(deep, encoders=protein, head=None, labels=(), thresholds={}, provenance=sources),
+    save_bundle(
+        replace(deep, encoders=protein, head=None, labels=(), thresholds={}, provenance=sources)
     )
     code, modules = imported("-m", "virnucpro", "bundle", "fetch", folder.name)
     assert code == 0
@@ -129,3 +126,103 @@ def test_the_list_of_help_pages_is_complete(virnucpro):
     listed = re.findall(r"^ {4}(\w+)(?: |$)", virnucpro("--help").stdout, re.MULTILINE)
     assert set(listed) <= set(COMMANDS)
     assert len(listed) >= 10
+
+
+WITHOUT_MODELS = """
+import importlib.metadata, sys
+sys.modules.update(torch=None, tokenizers=None)
+find = importlib.metadata.Distribution.from_name
+def from_name(name):
+    if name in sys.modules and sys.modules[name] is None:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return find(name)
+importlib.metadata.Distribution.from_name = from_name
+"""
+
+
+@pytest.fixture
+def without_torch(tmp_path, monkeypatch):
+    """The extra `models` is missing, in this program's children and in theirs."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_MODELS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+
+CLASSIFY = f"""
+import virnucpro
+if __name__ == "__main__":
+    print(len(virnucpro.classify({EXAMPLE!r}).records))
+"""
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_runs_of_mini_never_import_torch(virnucpro, tmp_path):
+    (tmp_path / "in").mkdir()
+    shutil.copy(EXAMPLE, tmp_path / "in" / "example.fa")
+    run, devices = tmp_path / "run", ("--devices", "cpu:2")
+    for command in (
+        ("predict", EXAMPLE, "-o", run, *devices, "--embeddings", "fp16"),
+        ("rescore", run, "--preset", "sensitive"),
+        ("rescore", run, "-b", "mini", "-o", tmp_path / "rescored"),
+        ("report", run),
+        ("verify", run),
+        ("launch", "--input-dir", tmp_path / "in", "-o", tmp_path / "out", "--devices", "cpu:1"),
+    ):
+        done = virnucpro(*command)
+        assert done.returncode == ExitCode.OK, done.stderr
+    (tmp_path / "script.py").write_text(CLASSIFY)
+    done = run_captured(sys.executable, tmp_path / "script.py")
+    assert done.returncode == 0, done.stderr
+
+
+NEED_MODELS = {
+    "bundle mini-deep": ["predict", EXAMPLE, "-b", "mini-deep", "-o", "{new}"],
+    "bundle mini-deep of launch": [
+        *("launch", "--input-dir", "{folder}", "-b", "mini-deep", "-o", "{new}"),
+    ],
+    "bundle mini-deep of plan": ["plan", EXAMPLE, "-b", "mini-deep", "-o", "{new}"],
+    "bundle mini-deep of evaluate": [
+        *(
+            "evaluate",
+            "--viral",
+            EXAMPLE,
+            "--non-viral",
+            "{fasta}",
+            "-b",
+            "mini-deep",
+            "-o",
+            "{new}",
+        ),
+    ],
+    "the encoder mini-deep/protein": [
+        *("embed", "{fasta}", "-e", "mini-deep/protein", "-o", "{new}"),
+    ],
+    "the encoder {folder}": ["embed", "{fasta}", "-e", "{folder}", "-o", "{new}"],
+    "--format pt": [
+        *("embed", EXAMPLE, "-e", "mini/nucleotide", "--format", "pt", "-o", "{new}"),
+    ],
+    "train": ["train", "--viral", EXAMPLE, "--non-viral", "{fasta}", "-o", "{new}"],
+    "parity": ["parity"],
+    "bench": ["bench"],
+    "bundle verify --golden": ["bundle", "verify", "mini-deep", "--golden"],
+    "bundle fetch": ["bundle", "fetch", "virnucpro-500"],
+    "bundle import": ["bundle", "import", EXAMPLE],
+}
+"""Beginning of the message up to " of ", and command line."""
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("case", NEED_MODELS)
+def test_what_needs_torch_names_the_extra_and_writes_nothing(
+    case, virnucpro, tmp_path, monkeypatch
+):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    fasta = shutil.copy(EXAMPLE, folder)
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    names = {"folder": folder, "fasta": fasta, "new": tmp_path / "new"}
+    done = virnucpro(*(word.format(**names) for word in NEED_MODELS[case]))
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    subject = case.format(**names).partition(" of ")[0]
+    message = f"{subject} needs torch and tokenizers: pip install 'virnucpro[models]'"
+    assert done.stderr.strip().splitlines()[-1].endswith(message)
+    assert not (tmp_path / "new").exists()

@@ -8,40 +8,34 @@ import sys
 import time
 
 import pytest
+from programs import stuck_after
+from samples import random_records
 
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
-N_RECORDS = 800
+N_RECORDS = 200
 EXAMPLE = "tests/data/example.fa"
 
 
 @pytest.fixture(scope="module")
 def long_fasta(tmp_path_factory):
-    """Some seconds of work on two ranks."""
-    dice = random.Random(11)
-    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
+    """Two units or more for each of two ranks."""
     path = tmp_path_factory.mktemp("input") / "long.fa"
-    with path.open("w") as stream:
-        for number in range(N_RECORDS):
-            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=160))}\n")
+    path.write_text(random_records(N_RECORDS, seed=11, least=160))
     return path
 
 
 def started(fasta, folder):
-    """Start a run of two ranks and wait for its first commit."""
-    command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", folder]
+    """Start a run of two ranks, and return it when each rank waits for its end in a commit."""
+    fired = folder.with_name("fired")
+    command = [*stuck_after(1, fired), "predict", fasta, "-o", folder, "--devices", "cpu:2"]
     process = subprocess.Popen(
-        [*command, "--devices", "cpu:2", "--resume"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        [*map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    before = len(RunDirectory(folder).segments())
     deadline = time.monotonic() + DEADLINE
-    while len(RunDirectory(folder).segments()) <= before:
+    while not fired.exists() or fired.stat().st_size < 2:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)

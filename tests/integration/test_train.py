@@ -12,9 +12,11 @@ import time
 import numpy as np
 import pytest
 
+import virnucpro
 from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
 from virnucpro.folder_lock import folder_lock
+from virnucpro.lab.training import cross_validation
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -33,7 +35,7 @@ def genome(n_bases, gc, seed):
 def short_training():
     """Fewer steps of each training: these classes differ in their GC content alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("virnucpro.training.fit._MOST_VISITS", 5)
+        patch.setattr("virnucpro.lab.training.fit._MOST_VISITS", 5)
         yield
 
 
@@ -77,8 +79,10 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
     words = ["predict", *inputs, "-o", tmp_path / "run", "-b", trained / "bundle", "-q"]
     assert main([*map(str, words), "--devices", "cpu:1"]) == 0
     viral, other = tables(tmp_path / "run" / "predictions.tsv")
-    assert float(viral["probability"]) > 0.9
-    assert float(other["probability"]) < 0.1
+    assert float(viral["calibrated_probability"]) > 0.9
+    assert float(other["calibrated_probability"]) < 0.1
+    assert bundle.record is not None
+    assert viral["n_genes"].isdigit()
     card = (trained / "bundle" / "CARD.md").read_text()
     assert "| 500 |" in card
     figures = bundle.metrics["cross_validation"]["500"]
@@ -96,8 +100,48 @@ def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels,
         os.kill(process.pid, signal.SIGKILL)
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
-    for name in ("head.safetensors", "bundle.json", "CARD.md", "training_set.tsv"):
+    for path in (trained / "bundle").iterdir():
+        name = path.name
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
+
+
+def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
+    trained, labels, tmp_path, monkeypatch
+):
+    """Training ends in the third fold; then the file of the first is damaged."""
+    folder = tmp_path / "toy"
+    train, trained_folds = cross_validation.train, []
+
+    def train_or_die(examples, *rest):
+        trained_folds.append(len(examples.features))
+        if len(trained_folds) == 3:
+            raise KeyError
+        return train(examples, *rest)
+
+    monkeypatch.setattr(cross_validation, "train", train_or_die)
+    with pytest.raises(KeyError):
+        main(command(labels, folder))
+    files = sorted((folder / "folds").iterdir())
+    assert [path.name for path in files] == ["fold-1.npz", "fold-2.npz"]
+    content = bytearray(files[0].read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    files[0].write_bytes(content)
+    assert main(command(labels, folder, "--resume")) == 0
+    assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
+    assert main(command(labels, folder, "--resume")) == 0
+    assert len(trained_folds) == 3 + 4
+    for name in ("head.safetensors", "bundle.json"):
+        assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
+
+
+def test_the_function_trains_as_the_command(trained, labels, tmp_path):
+    folder = virnucpro.train(tmp_path / "toy", labels=labels, devices="cpu:1", quiet=True)
+    assert (folder / "bundle.json").read_bytes() == (trained / "bundle/bundle.json").read_bytes()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
+        virnucpro.train(tmp_path / "other", label=labels)
+    with pytest.raises(virnucpro.UsageError, match="not lengths"):
+        virnucpro.train(tmp_path / "other", labels=labels, lengths=[300, 150])
+    assert not (tmp_path / "other").exists()
 
 
 def test_an_equal_sequence_on_both_sides_is_refused(labels, tmp_path, capsys):
@@ -139,7 +183,7 @@ def test_a_training_sequence_inside_a_longer_held_out_one_is_refused(labels, tmp
 def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, monkeypatch, capsys):
     table = changed(labels, "leak-2.tsv", ("held-viral.fa", "viral-copy.fa"))
     labels.with_name("viral-copy.fa").write_text(labels.with_name("viral-3.fa").read_text())
-    monkeypatch.setattr("virnucpro.pipeline.training.train.draw_training_windows", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     with pytest.raises(KeyError):
         main([one for one in command(table, tmp_path / "toy", "--allow-similar") if one != "-q"])
     assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
@@ -151,7 +195,7 @@ def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypa
     joined = tmp_path / "hosts.fa"
     joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
     words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
-    monkeypatch.setattr("virnucpro.pipeline.training.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.fit_head", refuse)
     with pytest.raises(KeyError):
         main([*map(str, words), "--devices", "cpu:1"])
     assert "each record is a group of its own" in capsys.readouterr().err
@@ -234,8 +278,8 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
     words = ["predict", *inputs, stops, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
     assert main([*map(str, words), "--devices", "cpu:2"]) == 0
     viral, other, last = tables(tmp_path / "run" / "predictions.tsv")
-    assert float(viral["probability"]) > 0.7
-    assert float(other["probability"]) < 0.3
+    assert float(viral["calibrated_probability"]) > 0.7
+    assert float(other["calibrated_probability"]) < 0.3
     assert (last["status"], last["evidence"]) == ("scored", "composition")
     assert other["likely_source"] == "host"
     assert last["likely_source"] == "NA"  # the fallback has other classes
@@ -247,8 +291,10 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
 @pytest.mark.slow
 def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
     folder = tmp_path / "short"
-    assert main(command(labels, folder, "--window", "250", "--lengths", "120,250")) == 0
+    options = ("--window", "250", "--lengths", "120,250", "--no-records")
+    assert main(command(labels, folder, *options)) == 0
     bundle = open_bundle(str(folder / "bundle"))
+    assert bundle.record is None
     assert bundle.window == 250
     assert list(bundle.metrics["cross_validation"]) == ["100", "150", "250", "625", "1500", "2500"]
     assert bundle.provenance["recipe"]["lengths"] == "120, 250"
@@ -334,7 +380,7 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, mon
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.pipeline.training.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.fit_head", refuse)
     with pytest.raises(KeyError):
         main(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"

@@ -38,13 +38,15 @@ def project(root):
 
 def test_its_dependencies_are_those_of_the_package(recipe, project):
     wanted = {f"python {project['project']['requires-python']}"}
-    for requirement in project["project"]["dependencies"]:
+    models = project["project"]["optional-dependencies"]["models"]
+    for requirement in project["project"]["dependencies"] + models:
         name, bound = re.fullmatch(r"(.+?)(>=.+)", requirement).groups()
         plain = name.partition("[")[0]
         wanted.add(f"{CONDA_NAMES.get(plain, plain)} {bound}")
         if plain != name:
             wanted.add(EXTRAS[name])
-    assert set(recipe["requirements"]["run"]) == wanted
+    requirements = recipe["requirements"]
+    assert {*requirements["run"], *requirements["run_constraints"]} == wanted
     (backend,) = project["build-system"]["requires"]
     assert backend.replace(">=", " >=") in recipe["requirements"]["host"]
 

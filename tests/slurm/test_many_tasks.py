@@ -5,7 +5,6 @@ All cases run concurrently, as in test_scheduler_faults.py. Each one plans a run
 """
 
 import json
-import random
 import shutil
 import signal
 import stat
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import h5py
 import pytest
+from programs import run_captured
+from samples import random_records
 
 from virnucpro.run_dir import RunDirectory
 
@@ -198,30 +199,11 @@ class CaseRunner:
 @pytest.fixture(scope="module")
 def planned(cluster):
     """A planned run that takes long enough for faults in the middle."""
-    dice = random.Random(38)
-    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
     fasta = cluster.folder / "many.fa"
-    with fasta.open("w") as stream:
-        for number in range(N_RECORDS):
-            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    fasta.write_text(random_records(N_RECORDS, seed=38))
     run = cluster.folder / "planned"
-    program = cluster.environment["VIRNUCPRO"]
-    cluster.client(
-        program,
-        "plan",
-        fasta,
-        "-o",
-        run,
-        "--ranks",
-        8,
-        "--kind",
-        "cpu",
-        *DEEP,
-        "-q",
-        "--embeddings=fp16",
-        "--published-files",
-    )
+    options = ("--ranks", 8, "--kind", "cpu", *DEEP, "-q", "--embeddings=fp16", "--published-files")
+    cluster.client(cluster.environment["VIRNUCPRO"], "plan", fasta, "-o", run, *options)
     return run
 
 
@@ -235,17 +217,11 @@ def histories(runner, planned):
     """Futures of the histories of all cases, and of the run of one process."""
     alone = planned.with_name("alone")
     shutil.copytree(planned, alone)
-    predict = [
-        "predict",
-        planned.with_name("many.fa"),
-        "-o",
-        alone,
-        "--resume",
-        *DEEP,
-        "--embeddings=fp16",
-        "--published-files",
+    command = [
+        *(runner.cluster.environment["VIRNUCPRO"], "predict", planned.with_name("many.fa")),
+        *("-o", alone, "--resume", *DEEP, "--embeddings=fp16", "--published-files"),
+        *("--devices", "cpu:1", "-q"),
     ]
-    command = [runner.cluster.environment["VIRNUCPRO"], *predict, "--devices", "cpu:1", "-q"]
     with ThreadPoolExecutor(len(CASES) + 2) as pool:
         running: dict[str, Future] = {case.name: pool.submit(runner.run, case) for case in CASES}
         running["step"] = pool.submit(runner.run_step, "work-step")
@@ -296,25 +272,26 @@ def test_slurm_accepts_the_printed_script(runner, planned, tmp_path):
     sbatch.chmod(sbatch.stat().st_mode | stat.S_IXUSR)
     environment = runner.cluster.environment
     environment |= {"PATH": f"{tmp_path}:{environment['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", text], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_captured("sh", "-c", text, env=environment)
     runner.cluster.client("scancel", number)
     assert (done.returncode, done.stderr.count("to start at")) == (0, 4), done.stderr
 
 
-def test_too_many_tasks_are_refused(runner, planned):
+@pytest.mark.parametrize(
+    ("words", "code", "messages"),
+    [
+        (
+            ["--tasks", "2500"],
+            64,
+            ["limit of 1,001 (MaxArraySize)", "--tasks 834 -- --gpus-per-node=3"],
+        ),
+        (["--tasks", "2", "--", "-p", "nowhere"], 1, ["invalid partition"]),
+    ],
+    ids=["too many tasks", "refused by sbatch"],
+)
+def test_an_impossible_submission_is_refused(runner, planned, words, code, messages):
     environment = runner.cluster.environment
-    command = [environment["VIRNUCPRO"], "submit", planned, "--tasks", "2500"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 64
-    assert "limit of 1,001 (MaxArraySize)" in done.stderr
-    assert "--tasks 834 -- --gpus-per-node=3" in done.stderr
-
-
-def test_a_refusal_of_sbatch_is_shown(runner, planned):
-    environment = runner.cluster.environment
-    command = [environment["VIRNUCPRO"], "submit", planned, "--tasks", "2", "--", "-p", "nowhere"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "invalid partition" in done.stderr
+    done = run_captured(environment["VIRNUCPRO"], "submit", planned, *words, env=environment)
+    assert done.returncode == code
+    for message in messages:
+        assert message in done.stderr

@@ -1,12 +1,12 @@
 """A new user follows scripts/slurm/README.md word for word: from sbatch to a table."""
 
 import os
-import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from programs import run_captured
+from samples import random_records
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 
@@ -23,10 +23,8 @@ def user(cluster):
     for script in SCRIPTS.glob("*.sbatch"):
         text = script.read_text()
         (scripts / script.name).write_text(text.replace(f"{CPUS}8", f"{CPUS}2"))
-    dice = random.Random(40)
-    with (folder / "contigs.fa").open("w") as stream:
-        for number in range(400):
-            stream.write(f">c{number}\n{''.join(dice.choices('ACGT', k=dice.randint(200, 900)))}\n")
+    text = random_records(400, seed=40, letters="ACGT", least=200, most=900, name="c")
+    (folder / "contigs.fa").write_text(text)
     (folder / "files").mkdir()
     records = (folder / "contigs.fa").read_text().splitlines(keepends=True)
     for number in range(3):
@@ -48,15 +46,9 @@ def test_from_sbatch_to_a_table(cluster, user, difference_of):
     for block in blocks:
         if "predictions.tsv" in block:
             wait_for_jobs(cluster)
-        done = subprocess.run(
-            # status exits with 2 as long as no task has begun
-            ["bash", "-uc" if "virnucpro status" in block else "-euc", block],
-            cwd=user,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        # status exits with 2 as long as no task has begun
+        mode = "-uc" if "virnucpro status" in block else "-euc"
+        done = run_captured("bash", mode, block, cwd=user, env=environment)
         assert done.returncode == 0, f"{block}{done.stdout}{done.stderr}"
         printed[block] = done.stdout
     wait_for_jobs(cluster)

@@ -6,7 +6,6 @@ lost node is detected after 40 s. The tests check the recorded histories.
 
 import hashlib
 import json
-import random
 import signal
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from samples import random_records
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 
@@ -225,13 +225,8 @@ class CaseRunner:
 @pytest.fixture(scope="module")
 def runner(cluster):
     """A runner with an input that takes long enough for a fault in the middle."""
-    dice = random.Random(30)
-    codons = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
-    coding = [codon for codon in codons if codon not in {"TAA", "TAG", "TGA"}]
     fasta = cluster.folder / "many.fa"
-    with fasta.open("w") as stream:
-        for number in range(N_RECORDS):
-            stream.write(f">r{number}\n{''.join(dice.choices(coding, k=dice.randint(60, 160)))}\n")
+    fasta.write_text(random_records(N_RECORDS, seed=30))
     return CaseRunner(cluster, fasta)
 
 

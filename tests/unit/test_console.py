@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from programs import run_captured
 
-from virnucpro.console import printable, say, shortened
+from virnucpro.console import duration, printable, say, shortened
 
 PROTECTED = """
 import sys
@@ -17,12 +18,14 @@ protect_standard_streams()
 
 def run(program, redirection="", **options):
     """Run a program under a shell that redirects its streams."""
-    return subprocess.run(
-        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", PROTECTED + program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return run_captured(
+        "sh",
+        "-c",
+        f'exec "$@" {redirection}',
+        "sh",
+        sys.executable,
+        "-c",
+        PROTECTED + program,
         **options,
     )
 
@@ -104,3 +107,20 @@ def test_long_names_are_cut_after_200_characters():
     assert shortened("n" * 200) == "n" * 200
     assert shortened("n" * 201) == f"{'n' * 197}..."
     assert shortened("\x1b" * 300) == f"{ascii(chr(27) * 50)[1:-1][:197]}..."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (2e-6, "2 µs"),
+        (0.0152, "15 ms"),
+        (2.04, "2.0 s"),
+        (100, "100 s"),
+        (765, "12.8 min"),
+        (11_100, "3.1 h"),
+        (200_000, "2.3 d"),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

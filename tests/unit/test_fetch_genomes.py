@@ -3,13 +3,13 @@
 import csv
 import gzip
 import hashlib
-import importlib.util
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from programs import load_script
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 RECORDS = {"AB000001.1": "acgtacgtaa" * 7, "AB000002.1": "TTTTGGGGCC" * 5}
@@ -21,10 +21,7 @@ COLUMNS = (
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("fetch_genomes", SCRIPTS / "fetch_genomes.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("fetch_genomes")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from virnucpro.errors import RunLockedError
+from virnucpro.errors import RunError, RunLockedError
 from virnucpro.folder_lock import folder_lock, is_held
 
 
@@ -21,3 +21,12 @@ def test_a_second_lock_is_refused_and_names_the_holder(tmp_path):
 def test_a_named_pipe_in_place_of_the_lock_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "run.lock")
     assert not is_held(tmp_path / "run.lock")
+
+
+def test_the_target_of_a_link_in_place_of_the_lock_is_unchanged(tmp_path):
+    lock, target = tmp_path / "run.lock", tmp_path / "notes.txt"
+    target.write_text("notes")
+    lock.symlink_to(target)
+    with pytest.raises(RunError, match="is a symbolic link"), folder_lock(lock, "Wait for it."):
+        pass
+    assert target.read_text() == "notes"

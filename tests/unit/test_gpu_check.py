@@ -3,11 +3,11 @@
 import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import run_captured
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "CPU", "torch": "2.11.0"}
@@ -61,42 +61,41 @@ def run_part(module, tmp_path):
     return run
 
 
-def test_a_part_that_returns_has_passed_and_keeps_its_figures(run_part):
-    result = run_part("pass")
-    assert (result.status, result.problems) == ("passed", [])
-    assert result.figures == {"row": {"tokens per s": 1234.5}}
+FIRST = {"row": {"tokens per s": 1234.5}}
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "status", "problems", "figures"),
+    [
+        ("pass", 60.0, "passed", [], FIRST),
+        (
+            "recorder.require(False, 'apart'); recorder.figure('later', n=1)",
+            60.0,
+            "failed",
+            ["apart"],
+            FIRST | {"later": {"n": 1}},
+        ),
+        ("raise ValueError('broken')", 60.0, "failed", ["ValueError: broken"], FIRST),
+        ("import os; os.abort()", 60.0, "failed", ["ended with exit code -6: see LOG"], FIRST),
+        ("time.sleep(100)", 3.0, "timeout", ["not finished within 3 s"], FIRST),
+    ],
+    ids=["returns", "disagrees", "raises", "crashes", "hangs"],
+)
+def test_a_part_has_a_status_and_keeps_its_figures(
+    run_part, tmp_path, body, seconds, status, problems, figures
+):
+    result, log = run_part(body, seconds), tmp_path / "gpu_check.log"
+    assert result.status == status
+    assert result.problems == [problem.replace("LOG", str(log)) for problem in problems]
+    assert result.figures == figures
     assert result.seconds > 0
-
-
-def test_a_disagreement_fails_the_part_without_ending_it(run_part):
-    result = run_part("recorder.require(False, 'apart'); recorder.figure('later', n=1)")
-    assert (result.status, result.problems) == ("failed", ["apart"])
-    assert result.figures["later"] == {"n": 1}
-
-
-def test_an_exception_fails_the_part_and_is_reported(run_part, tmp_path):
-    result = run_part("raise ValueError('broken')")
-    assert (result.status, result.problems) == ("failed", ["ValueError: broken"])
-    assert result.figures == {"row": {"tokens per s": 1234.5}}
-    assert "Traceback" in (tmp_path / "gpu_check.log").read_text()
-
-
-def test_a_crash_fails_the_part(run_part, tmp_path):
-    result = run_part("import os; os.abort()")
-    assert result.status == "failed"
-    assert result.problems == [f"ended with exit code -6: see {tmp_path / 'gpu_check.log'}"]
+    assert ("Traceback" in log.read_text()) == ("ValueError" in str(problems))
 
 
 def test_a_part_that_cannot_be_imported_fails(run_part):
     result = run_part("", program="import no_such_module")
     assert result.status == "failed"
     assert "ended with exit code 1" in result.problems[0]
-
-
-def test_a_timeout_ends_the_part_and_keeps_its_figures(run_part):
-    result = run_part("time.sleep(100)", seconds=3.0)
-    assert (result.status, result.problems) == ("timeout", ["not finished within 3 s"])
-    assert result.figures == {"row": {"tokens per s": 1234.5}}
 
 
 @pytest.mark.slow
@@ -177,13 +176,12 @@ def test_only_wheels_of_missing_packages_are_installed(module, tmp_path):
 
 
 def gpu_check(*arguments, timeout):
-    return subprocess.run(
-        ["bash", str(ROOT / "scripts/gpu_check.sh"), *map(str, arguments)],
+    return run_captured(
+        "bash",
+        ROOT / "scripts/gpu_check.sh",
+        *arguments,
         env={**os.environ, "PYTHON": sys.executable, "WHEELS": "/nowhere"},
-        capture_output=True,
-        text=True,
         timeout=timeout,
-        check=False,
     )
 
 
@@ -194,10 +192,10 @@ def test_wrong_usage_is_refused(arguments):
     assert "PART" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.scripts
 @pytest.mark.timeout(1800)
 def test_the_whole_check_runs_on_a_cpu(tmp_path):
-    done = gpu_check(tmp_path / "out", "--seconds", 1600, timeout=1700)
+    done = gpu_check(tmp_path / "out", "--small", "--seconds", 1600, timeout=1700)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = json.loads((tmp_path / "out/gpu_check.json").read_text())["parts"]
     assert {name: part["status"] for name, part in parts.items()} == dict.fromkeys(
@@ -206,6 +204,6 @@ def test_the_whole_check_runs_on_a_cpu(tmp_path):
     assert parts["two_ranks"]["figures"]["two workers"]["differences"] == 0
     assert parts["memory"]["figures"]["memory"]["quarantined"] == 1
     assert parts["killed"]["figures"]["killed"]["attempts"] == 2
-    again = gpu_check(tmp_path / "out", timeout=60)
+    again = gpu_check(tmp_path / "out", "--small", timeout=60)
     assert again.returncode == 0
     assert again.stdout.count("passed in an earlier run") == len(parts)

@@ -1,22 +1,20 @@
 """The worker behind ``virnucpro launch``, in this process."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from virnucpro import predict_worker as predict
+from virnucpro.compute import preflight
+from virnucpro.compute.predict import predict_job
+from virnucpro.compute.preflight import settled
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.errors import InputError, UsageError
 from virnucpro.launch import run_multi_gpu
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.run.manifest import read_manifest
-from virnucpro.pipeline.run.session import open_session
-from virnucpro.pipeline.scheduling import preflight
-from virnucpro.pipeline.scheduling.preflight import with_precision
+from virnucpro.run.creation import open_run
+from virnucpro.run.execution import Execution
+from virnucpro.run.manifest import read_manifest
+from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 
 
@@ -69,10 +67,10 @@ def test_invalid_options_are_refused_at_setup(folders, options):
 def test_auto_becomes_the_precision_of_a_new_run(folders, monkeypatch):
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "bf16")
     keywords = predict.Worker.prepare("cpu", folders["output_dir"], {"precision": "auto"})
-    assert keywords["job"].precision == "bf16"
+    assert keywords["job"].options.precision == "bf16"
     one = predict.Worker()
     one.setup(0, 42, **folders, precision="auto", embeddings="none")
-    assert one._job.precision == "bf16"
+    assert one._job.options.precision == "bf16"
 
 
 def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
@@ -81,7 +79,7 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
     job = predict_job([str(folders["input_dir"] / "sub" / "a.fa")], precision="auto")
     first = Execution(out / "sub" / "b.fa", devices="cpu:1")
     first.outdir.parent.mkdir(parents=True)
-    with open_session(with_precision(job, first), first, SilentReporter()):
+    with open_run(settled(job, first), first, Reporter()):
         pass
     good = RunDirectory(first.outdir).run_json.read_text()
     for name, text in (
@@ -96,13 +94,13 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp32")
     for given, wanted in (("auto", "fp16"), ("bf16", "bf16")):
         keywords = predict.Worker.prepare("cpu", out, {"precision": given})
-        assert keywords["job"].precision == wanted
+        assert keywords["job"].options.precision == wanted
 
 
 def test_the_memory_estimate_depends_on_the_precision(tmp_path):
     job = predict_job((), bundle="mini-deep", precision="fp32")
     assert predict.Worker.memory_bytes({"job": job}) > PROCESS_BYTES
-    half = replace(job, precision="bf16")
+    half = job.with_options(precision="bf16")
     assert predict.Worker.memory_bytes({"job": half}) < predict.Worker.memory_bytes({"job": job})
 
 

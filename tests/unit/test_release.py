@@ -1,12 +1,12 @@
 """What scripts/release.py refuses; the form of the changelog and of the versions."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from programs import load_script
 
 ROOT = Path(__file__).parents[2]
 KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
@@ -14,10 +14,7 @@ KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("release")
 
 
 @pytest.fixture
@@ -59,39 +56,44 @@ def test_a_checkout_with_an_entry_can_be_released(script, checkout):
     script.check(checkout, "0.2.0")
 
 
-@pytest.mark.parametrize("version", ["0.2", "v0.2.0", "0.2.0rc1", "00.2.0", ""])
-def test_other_forms_of_a_version_are_refused(script, checkout, version):
-    with pytest.raises(script.ReleaseError, match=r"not of the form X\.Y\.Z"):
-        script.check(checkout, version)
-
-
-def test_a_lower_version_is_refused(script, checkout):
-    with pytest.raises(script.ReleaseError, match=r"0\.0\.9 is lower than 0\.1\.0"):
-        script.check(checkout, "0.0.9")
-
-
-def test_another_version_in_a_recipe_is_refused(script, checkout):
-    path = checkout / "scripts" / "packaging" / "bioconda" / "recipe.yaml"
+def with_another_version_in_a_recipe(folder):
+    path = folder / "scripts" / "packaging" / "bioconda" / "recipe.yaml"
     path.write_text(path.read_text().replace("0.1.0", "0.0.1"))
-    with pytest.raises(script.ReleaseError, match=r"not version 0\.1\.0.*bioconda/recipe\.yaml"):
-        script.check(checkout, "0.2.0")
 
 
-def test_an_existing_tag_is_refused(script, checkout):
-    git(checkout, "tag", "v0.2.0")
-    with pytest.raises(script.ReleaseError, match=r"tag v0\.2\.0 exists"):
-        script.check(checkout, "0.2.0")
+def unchanged(_folder):
+    pass
 
 
-def test_changes_without_a_commit_are_refused(script, checkout):
-    (checkout / "notes.txt").write_text("")
-    with pytest.raises(script.ReleaseError, match=r"has changes(?s:.*)notes\.txt"):
-        script.check(checkout, "0.2.0")
-
-
-def test_a_changelog_without_entries_is_refused(script, checkout):
-    with pytest.raises(script.ReleaseError, match=r"\[Unreleased\] has no entry"):
-        script.check(checkout, "0.2.0")
+@pytest.mark.parametrize(
+    ("change", "version", "message"),
+    [
+        (unchanged, "0.2", r"not of the form X\.Y\.Z"),
+        (unchanged, "v0.2.0", r"not of the form X\.Y\.Z"),
+        (unchanged, "0.2.0rc1", r"not of the form X\.Y\.Z"),
+        (unchanged, "00.2.0", r"not of the form X\.Y\.Z"),
+        (unchanged, "", r"not of the form X\.Y\.Z"),
+        (unchanged, "0.0.9", r"0\.0\.9 is lower than 0\.1\.0"),
+        (unchanged, "0.2.0", r"\[Unreleased\] has no entry"),
+        (
+            with_another_version_in_a_recipe,
+            "0.2.0",
+            r"not version 0\.1\.0.*bioconda/recipe\.yaml",
+        ),
+        (lambda folder: git(folder, "tag", "v0.2.0"), "0.2.0", r"tag v0\.2\.0 exists"),
+        (
+            lambda folder: (folder / "notes.txt").touch(),
+            "0.2.0",
+            r"has changes(?s:.*)notes\.txt",
+        ),
+    ],
+)
+def test_a_checkout_or_version_that_is_not_ready_is_refused(
+    script, checkout, change, version, message
+):
+    change(checkout)
+    with pytest.raises(script.ReleaseError, match=message):
+        script.check(checkout, version)
 
 
 def test_another_table_than_in_the_readme_is_no_release(script):

@@ -61,6 +61,17 @@ def test_names_of_the_run_are_recognised(name, own, run, tmp_path):
     assert run.owns(tmp_path / name) == own
 
 
+def test_many_paths_of_one_folder_need_one_look_at_the_folder(run, tmp_path, monkeypatch):
+    looks, resolve = [], Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda path: looks.append(path) or resolve(path))
+    numbers = []
+    for count in (1, 1000):
+        assert run.first_owned(tmp_path / f"{n}.fa" for n in range(count)) is None
+        numbers.append(len(looks))
+        looks.clear()
+    assert numbers[0] == numbers[1]
+
+
 def test_clear_keeps_run_json_the_lock_and_foreign_files(run):
     foreign = ["thesis.txt", "thesis.tmp", "logs/thesis.log", "shards/a.h5"]
     run.index.mkdir()

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.pipeline.parts.claims import (
+from virnucpro.compute.claims import (
     _UNIT_TIMES,
     COPY_AFTER_S,
     MOST_COPIES,
     RoundShare,
     claim_copies,
 )
-from virnucpro.pipeline.parts.rounds import Round
+from virnucpro.compute.rounds import Round
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 

@@ -1,23 +1,17 @@
 """scripts/train_mini.py turns genomes.tsv into the inputs of ``virnucpro train``."""
 
 import csv
-import importlib.util
-from pathlib import Path
 
 import pytest
+from programs import load_script
 
-from virnucpro.evaluation.labels import read_labels
-from virnucpro.evaluation.regions import read_regions
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_mini.py"
+from virnucpro.lab.evaluation.labels import read_labels
+from virnucpro.lab.evaluation.regions import read_regions
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("train_mini", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("train_mini")
 
 
 @pytest.fixture

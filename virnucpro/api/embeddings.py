@@ -3,15 +3,18 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
+from virnucpro.arrays import IntArray, RealArray
+from virnucpro.compute.in_memory import RunVectors
 from virnucpro.errors import RunError, StoreError, UsageError
-from virnucpro.pipeline.run.manifest import read_manifest
+from virnucpro.extras import require_extra
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import WINDOW_ITEM
@@ -20,17 +23,12 @@ from virnucpro.store.schema import RowState
 if TYPE_CHECKING:
     from anndata import AnnData
 
-__all__ = ["Embeddings", "Level", "embeddings_of", "read_embeddings"]
-
 Level: TypeAlias = Literal["item", "window", "sequence"]
 
 _MAPPED_BYTES: Final = 256 << 20
 """Larger matrices are memory-mapped instead of read."""
 
 _ITEMS_AT_ONCE: Final = 1 << 14
-
-FloatArray: TypeAlias = npt.NDArray[np.floating]
-IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 class Embeddings(RunOutput):
@@ -63,7 +61,7 @@ class Embeddings(RunOutput):
         self,
         folder: RunFolder,
         ids: list[str],
-        matrix: FloatArray,
+        matrix: RealArray,
         found: npt.NDArray[np.bool_],
         level: Level,
         views: Mapping[str, int],
@@ -90,14 +88,10 @@ class Embeddings(RunOutput):
         """
         if self.offsets is not None:
             raise UsageError("to_anndata needs one vector per row: embed with another pooling")
-        try:
-            from anndata import AnnData  # noqa: PLC0415 - optional
-            from anndata.utils import make_index_unique  # noqa: PLC0415 - optional
-        except ImportError as error:
-            raise UsageError(
-                "to_anndata needs anndata: pip install 'virnucpro[anndata]'"
-            ) from error
+        require_extra("anndata", "to_anndata")
         import pandas as pd  # noqa: PLC0415 - anndata needs it
+        from anndata import AnnData  # noqa: PLC0415 - optional
+        from anndata.utils import make_index_unique  # noqa: PLC0415 - optional
 
         names = [name for name, found in zip(self.ids, self.found, strict=True) if found]
         table = AnnData(
@@ -110,12 +104,12 @@ class Embeddings(RunOutput):
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, row: int) -> FloatArray:
+    def __getitem__(self, row: int) -> RealArray:
         """Return the vector ``(D,)`` of a row, or the vectors ``(length, D)`` of its residues."""
-        own: FloatArray = self.matrix[row] if self.offsets is None else self._residues(row)
+        own: RealArray = self.matrix[row] if self.offsets is None else self._residues(row)
         return own
 
-    def _residues(self, row: int) -> FloatArray:
+    def _residues(self, row: int) -> RealArray:
         assert self.offsets is not None
         row = range(len(self))[row]
         return self.matrix[self.offsets[row] : self.offsets[row + 1]]
@@ -167,15 +161,10 @@ def read_embeddings(run: str | os.PathLike[str] | RunOutput, level: Level = "ite
 
 def embeddings_of(folder: RunFolder, level: Level) -> Embeddings:
     """Return the vectors of the run in `folder`, which the result owns."""
-    run = RunDirectory(folder.path)
-    _require_vectors(run)
-    index = SequenceIndex.open(run.index)
-    stored = _stored(run.embeddings)
-    if len(stored.status) != index.n_items:
-        raise StoreError(
-            f"{run.embeddings} has {len(stored.status):,} items, but the run has "
-            f"{index.n_items:,}: resume the run, which writes the file again"
-        )
+    if folder.memory is not None:
+        index, stored = folder.memory.run.index, folder.memory.vectors
+    else:
+        index, stored = _of_folder(RunDirectory(folder.path))
     # A whole window among frames is scored by its composition and has no vector.
     second = index.spec.kind != "windows" and index.item_frame[:] == WINDOW_ITEM
     found = (stored.status == RowState.DONE) & ~np.asarray(second, np.bool_)
@@ -187,6 +176,18 @@ def embeddings_of(folder: RunFolder, level: Level) -> Embeddings:
     elif not (np.diff(bounds) == 1).all():
         matrix, found = _means(matrix, found, bounds)
     return Embeddings(folder, ids, matrix, found, level, stored.views, offsets)
+
+
+def _of_folder(run: RunDirectory) -> tuple[SequenceIndex, RunVectors]:
+    _require_vectors(run)
+    index = SequenceIndex.open(run.index)
+    stored = _stored(run.embeddings)
+    if len(stored.status) != index.n_items:
+        raise StoreError(
+            f"{run.embeddings} has {len(stored.status):,} items, but the run has "
+            f"{index.n_items:,}: resume the run, which writes the file again"
+        )
+    return index, stored
 
 
 def _rows(index: SequenceIndex, level: Level) -> tuple[list[str], IntArray]:
@@ -210,28 +211,19 @@ def _require_vectors(run: RunDirectory) -> None:
         )
 
 
-class _Stored(NamedTuple):
-    """Content of embeddings.h5, without names."""
-
-    matrix: FloatArray
-    status: npt.NDArray[np.uint8]
-    views: Mapping[str, int]
-    offsets: IntArray | None
-
-
-def _stored(path: Path) -> _Stored:
+def _stored(path: Path) -> RunVectors:
     try:
         with h5py.File(path, "r") as file:
             offsets = file["offsets"][:] if "residues" in file else None
             vectors = file["embeddings" if offsets is None else "residues"]
             views = dict(zip(vectors.attrs["views"], vectors.attrs["dims"].tolist(), strict=True))
-            matrix: FloatArray
+            matrix: RealArray
             if vectors.nbytes > _MAPPED_BYTES:
                 place = vectors.id.get_offset()
                 matrix = np.memmap(path, vectors.dtype, "r", place, vectors.shape)
             else:
                 matrix = vectors[:]
-            return _Stored(matrix, file["status"][:], views, offsets)
+            return RunVectors(matrix, file["status"][:], views, offsets)
     except (OSError, KeyError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): resume the run, which writes the file again"
@@ -239,7 +231,7 @@ def _stored(path: Path) -> _Stored:
 
 
 def _means(
-    matrix: FloatArray, found: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]
+    matrix: RealArray, found: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
     """Return the mean vector of each group of consecutive items, and whether it has any item.
 

@@ -1,35 +1,42 @@
 """The result of `virnucpro.classify`."""
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
-from virnucpro.api.tables import Table, read_predictions, read_regions, read_windows
-from virnucpro.errors import UsageError
-from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.run.outputs import Outcome
-from virnucpro.pipeline.run.report import report_on
+from virnucpro.api.tables import Table, read_run_table, table_of
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.errors import RunExistsError, UsageError
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.run.outputs import Outcome, call_run, outcome_of, survey_segments
+from virnucpro.run.report import report_on
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.rescore import rescore
+from virnucpro.run.run import Run
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.tables.columns import Predictions, RegionTable, Windows
+from virnucpro.tables.read import ComputedTable
+from virnucpro.tables.schema import TableBlock
 
-__all__ = ["Result"]
+if TYPE_CHECKING:
+    from virnucpro.classifier.prevalence import Expectation
 
-_SHOWN: Final = ("seq_name", "length", "call", "score", "probability", "fdr", "tier", "status")
 _ROWS_SHOWN: Final = 10
 
 
 class Result(RunOutput):
     """Predictions of a run; `virnucpro.classify` returns it.
 
-    Without an `outdir`, the run folder is temporary. It is removed by `close`, at the end of a
-    ``with`` block, or with this object. Tables that were read before are kept.
+    Without an `outdir`, the run is in memory or in a temporary folder. It is removed by `close`, at
+    the end of a ``with`` block, or with this object. Tables that were read before are kept.
 
     Attributes
     ----------
@@ -39,6 +46,9 @@ class Result(RunOutput):
         Number of sequences by call: ``viral``, ``non-viral``, ``ambiguous``, ``not_scored``.
     records : mapping of str to int
         Number of sequences by status.
+    expectation : Expectation or None
+        Assumed `prevalence` (`value`, `low`, `high`), number of viral sequences (`called`), and
+        how many of them are expected to be false (`false`); None without a calibration.
     warnings : tuple of str
         Warnings of the run.
     """
@@ -48,22 +58,29 @@ class Result(RunOutput):
         self.complete: bool = outcome.complete
         self.calls: Mapping[str, int] = outcome.calls
         self.records: Mapping[str, int] = outcome.records
+        self.expectation: Expectation | None = outcome.expectation
         self.warnings: tuple[str, ...] = tuple(warnings)
 
     @cached_property
     def predictions(self) -> Table:
         """One row per sequence, in input order; see `virnucpro.read_predictions`."""
-        return read_predictions(self)
+        return self._table(Predictions)
 
     @cached_property
     def windows(self) -> Table:
         """One row per window, in input order; see `virnucpro.read_windows`."""
-        return read_windows(self)
+        return self._table(Windows)
 
     @cached_property
     def regions(self) -> Table:
         """One row per viral or non-viral stretch of a long sequence; see `read_regions`."""
-        return read_regions(self)
+        return self._table(RegionTable)
+
+    def _table(self, table: type[TableBlock]) -> Table:
+        memory = self._folder.memory
+        if memory is None or (table is RegionTable and memory.scores.calibration is None):
+            return read_run_table(run_of(self), table)
+        return table_of(table, ComputedTable(table, Path(table.filename), memory.scores))
 
     def viral(self) -> Table:
         """Return the rows of `predictions` whose call is ``viral``."""
@@ -120,7 +137,51 @@ class Result(RunOutput):
             return stored
         if path is not None:
             _require_folder(path)
-        return report_on([self.outdir], None if path is None else Path(path), SilentReporter())
+        return report_on([self.outdir], None if path is None else Path(path), Reporter())
+
+    def rescore(self, **rule: Any) -> "Result":  # noqa: ANN401 - see `CallOptions`
+        """Call the sequences by another rule, as ``virnucpro rescore``; return the new result.
+
+        The tables of an `outdir` are replaced; those of a run in memory stay.
+
+        Parameters
+        ----------
+        **rule
+            `preset`, `threshold`, `fdr` or `prevalence`, as for `virnucpro.classify`.
+
+        Raises
+        ------
+        UsageError
+            If a value is not allowed, or the rule needs a calibration that the bundle lacks.
+        """
+        calls, reporter = CallOptions(**rule), Reporter()
+        if self._folder.memory is not None:
+            memory = self._folder.memory.rescored(calls)
+            return Result(RunFolder(None, memory), memory.outcome, self.warnings)
+        rescore(run_of(self), calls, reporter)
+        run = Run.open(run_of(self))
+        scores = call_run(run, survey_segments(run, reporter))
+        return Result(self._folder, outcome_of(run, scores, reporter), self.warnings)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the run folder to a new folder, and return its path.
+
+        Raises
+        ------
+        RunExistsError
+            If the folder exists.
+        UsageError
+            If its parent folder does not exist.
+        """
+        _require_folder(folder)
+        target = Path(folder)
+        if target.exists():
+            raise RunExistsError(f"{target}: the folder exists; choose another one")
+        if self._folder.memory is not None:
+            self._folder.memory.write(target)
+        else:
+            shutil.copytree(self.outdir, target)
+        return target
 
     def __len__(self) -> int:
         return sum(self.records.values())
@@ -130,7 +191,7 @@ class Result(RunOutput):
 
     def _repr_html_(self) -> str:
         table = self.predictions
-        names = [name for name in _SHOWN if name in _columns(table)]
+        names = [column.name for column in Predictions.shown("notebook")]
         head = "".join(f"<th>{name}</th>" for name in names)
         columns = [[_cell(cell) for cell in table[name][:_ROWS_SHOWN]] for name in names]
         rows = "".join(
@@ -153,10 +214,6 @@ class Result(RunOutput):
 def _require_folder(path: str | os.PathLike[str]) -> None:
     if not (parent := Path(path).parent).is_dir():
         raise UsageError(f"{path} cannot be written: there is no folder {parent}. Create it first")
-
-
-def _columns(table: Table) -> Sequence[str]:
-    return table.dtype.names if isinstance(table, np.ndarray) else list(table.columns)
 
 
 def _cell(value: Any) -> str:  # noqa: ANN401 - a cell of any kind

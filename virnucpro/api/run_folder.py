@@ -5,13 +5,18 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from virnucpro.errors import NotARunError, RunError, UsageError
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["RunFolder", "RunOutput", "run_of"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
+    from virnucpro.compute.in_memory import MemoryRun
+
+TEMPORARY: Final = "virnucpro-run-"
+"""Beginning of the names of temporary folders."""
 _NAMED: Final = 5
 """Number of runs that a message names."""
 
@@ -22,7 +27,9 @@ class RunFolder:
     Parameters
     ----------
     outdir
-        Folder of the run; None for a temporary folder in TMPDIR.
+        Folder of the run; None for a temporary folder in TMPDIR, made when its path is first read.
+    memory
+        The run, if it was computed in memory; it is written when the path is first read.
 
     Attributes
     ----------
@@ -35,14 +42,14 @@ class RunFolder:
         If `outdir` is empty or not a path.
     """
 
-    def __init__(self, outdir: str | os.PathLike[str] | None) -> None:
+    def __init__(
+        self, outdir: str | os.PathLike[str] | None, memory: "MemoryRun | None" = None
+    ) -> None:
         self.temporary = outdir is None
-        if outdir is not None:
-            self._path: Path | None = _absolute(outdir)
-            return
-        parent = Path(tempfile.mkdtemp(prefix="virnucpro-run-"))
-        self._path = parent / "run"
-        self._remove = weakref.finalize(self, _remove, parent, os.getpid())
+        self.memory = memory
+        self._path = None if outdir is None else _absolute(outdir)
+        self._remove: Callable[[], object] | None = None
+        self._closed = False
 
     @property
     def path(self) -> Path:
@@ -53,25 +60,31 @@ class RunFolder:
         RunError
             If the folder was temporary and is removed.
         """
-        if self._path is None:
+        if self._closed:
             raise RunError(
                 "the temporary run folder is removed, because its object was closed; read the "
                 "tables before, or give an outdir"
             )
+        if self._path is None:
+            parent = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+            self._remove = weakref.finalize(self, _remove, parent, os.getpid())
+            if self.memory is not None:
+                self.memory.write(parent / "run")
+            self._path = parent / "run"
         return self._path
 
     def close(self) -> None:
-        """Remove the folder, if it is temporary."""
-        if self.temporary:
-            self._path = None
+        """Remove the folder, if it is temporary, and forget the run in memory."""
+        self._closed, self.memory = self.temporary, None
+        if self._remove is not None:
             self._remove()
 
 
 def _absolute(outdir: object) -> Path:
-    if isinstance(outdir, str | os.PathLike) and os.fspath(outdir):
+    if isinstance(outdir, str | os.PathLike) and os.fspath(outdir) and "\0" not in str(outdir):
         return Path(outdir).absolute()
     raise UsageError(
-        f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary folder"
+        f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary one"
     )
 
 
@@ -81,7 +94,7 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 class RunOutput:
-    """Base class of objects that read from a run folder, and own it if it is temporary."""
+    """Base class of objects that read from a run, and own its folder if it is temporary."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder

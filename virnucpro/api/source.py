@@ -1,9 +1,10 @@
-"""The sequences of a call of the Python API: files, or pairs of name and sequence."""
+"""The sequences of a call of the Python API: files, streams, tables, or objects with sequences."""
 
 import itertools
 import os
 import re
 import reprlib
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,29 +13,27 @@ from typing import IO, Any, Final, NamedTuple, SupportsBytes, TypeAlias
 
 from virnucpro.console import CONTROL, shortened
 from virnucpro.errors import FingerprintError, InputError, UsageError
-from virnucpro.pipeline.jobs.job import inputs_of
-
-__all__ = ["InputFiles", "Letters", "Source", "input_files"]
+from virnucpro.run.job import inputs_of
+from virnucpro.sequences.entries import Input, OpenInput
 
 Letters: TypeAlias = str | bytes | SupportsBytes
 """A sequence: text, bytes, or an object such as ``Bio.Seq.Seq``."""
 
-Source: TypeAlias = (
-    str
-    | os.PathLike[str]
-    | Iterable[str | os.PathLike[str] | tuple[str, Letters]]
-    | Mapping[str, Letters]
-)
-"""One file, several files, or pairs of name and sequence."""
+Source: TypeAlias = Any
+"""What `inputs_from` accepts: its types cannot be listed without optional packages."""
 
 _FOLDER: Final = "virnucpro-input-"
-_FILE: Final = "sequences.fasta"
-_OF_PAIRS: Final = re.compile(rf"\S*/{_FOLDER}[^/\s]+/{re.escape(_FILE)}")
+_NAME: Final = "source"
+_OF_PAIRS: Final = re.compile(rf"\S*/{_FOLDER}[^/\s]+/{_NAME}")
 _SPACE: Final = b" \t\n\r\v\f"
+_BARE: Final = re.compile(r"[A-Za-z*\s-]{20,}")
+_NAMES: Final = ("id", "name", "seq_name")
+_SEQUENCES: Final = ("seq", "sequence")
+_IN_MEMORY: Final = 64 << 20
 
 
 class InputFiles(NamedTuple):
-    """Input files of a run: their paths, and whether the only one is a temporary file of pairs."""
+    """Input files of a run: their paths, and whether the only one is a temporary file."""
 
     paths: tuple[str, ...]
     temporary: bool = False
@@ -46,60 +45,138 @@ class InputFiles(NamedTuple):
         """
         if not self.temporary:
             return text
-        return _OF_PAIRS.sub("source", text.replace(self.paths[0], "source"))
+        return _OF_PAIRS.sub(_NAME, text.replace(self.paths[0], _NAME))
 
 
 @contextmanager
-def input_files(source: Source) -> Iterator[InputFiles]:
-    """Yield the input files of `source`, for a run.
+def inputs_from(source: Source) -> Iterator[tuple[Input, ...]]:
+    """Yield the paths of `source`, or its content as one open stream of FASTA or FASTQ.
 
-    Pairs of name and sequence are written into a temporary FASTA file, which is removed at the end
-    of the block. In errors about this file, ``source`` replaces its path.
+    The stream is in memory up to 64 MiB, and then in a temporary file.
 
     Raises
     ------
     UsageError
-        If an entry is neither a path nor a pair, a name cannot be kept unchanged in the tables, or
-        there is no entry.
+        If an entry is neither a path nor a sequence with a name, a name cannot be kept unchanged in
+        the tables, or there is no entry.
     """
-    if isinstance(source, str | bytes | os.PathLike):
-        yield InputFiles(inputs_of(source))
+    if not hasattr(source, "iloc") and any(hasattr(source, name) for name in _SEQUENCES):
+        source = [source]
+    elif isinstance(source, SupportsBytes) and not isinstance(source, os.PathLike):
+        source = bytes(source).decode(errors="replace")
+    if isinstance(source, str) and _is_sequence(source):
+        source = [source]
+    if isinstance(source, str | os.PathLike):
+        yield inputs_of(source)
         return
-    if not isinstance(source, Iterable):
-        raise UsageError(
-            "source must be a path, several paths, or pairs (name, sequence), "
-            f"not {reprlib.repr(source)}"
-        )
-    entries: Iterator[Any] = iter(source.items() if isinstance(source, Mapping) else source)
-    first = next(entries, None)
-    if first is None:
+    entries = () if callable(getattr(source, "read", None)) else _entries(source)
+    first = next(iter(entries), None)
+    if isinstance(first, os.PathLike) or (isinstance(first, str) and not _is_sequence(first)):
+        yield inputs_of(itertools.chain([first], entries))
+        return
+    if first is None and entries != ():
         raise UsageError("source is empty: give a path or at least one pair (name, sequence)")
-    entries = itertools.chain([first], entries)
-    if isinstance(first, str | os.PathLike):
-        yield InputFiles(inputs_of(entries))
+    stream: Any
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
+        if first is None:
+            _copy(source, stream)
+        else:
+            _write(stream, itertools.chain([first], entries))
+        stream.seek(0)
+        yield (OpenInput(_NAME, stream),)
+
+
+def total_bytes(inputs: Iterable[Input]) -> float:
+    """Return the bytes of all inputs; infinite if an input is a pipe."""
+    return sum(map(_size, inputs))
+
+
+@contextmanager
+def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
+    """Yield the input files of a run; a stream is a temporary file until the end of the block.
+
+    In errors about this file, ``source`` replaces its path.
+    """
+    paths = tuple(one for one in inputs if isinstance(one, str))
+    streams = [one.stream for one in inputs if isinstance(one, OpenInput)]
+    if not streams:
+        yield InputFiles(paths)
         return
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
-        path = Path(folder, _FILE)
-        with path.open("wb") as stream:
-            _write_pairs(stream, entries)
-        inputs = InputFiles((str(path),), temporary=True)
+        path = Path(folder, _NAME)
+        with path.open("wb") as copy:
+            shutil.copyfileobj(streams[0], copy)
+        files = InputFiles((str(path),), temporary=True)
         try:
-            yield inputs
+            yield files
         except (InputError, FingerprintError) as error:
-            raise type(error)(inputs.described(str(error))) from error
+            raise type(error)(files.described(str(error))) from error
 
 
-def _write_pairs(stream: IO[bytes], entries: Iterable[object]) -> None:
-    """Write pairs as FASTA, one line per sequence; the reader of the run checks the letters."""
+def _size(one: Input) -> float:
+    if isinstance(one, OpenInput):
+        size = one.stream.seek(0, os.SEEK_END)
+        one.stream.seek(0)
+        return size
+    return os.stat(one).st_size if os.path.isfile(one) else float("inf")  # noqa: PTH113, PTH116
+
+
+def _is_sequence(text: str) -> bool:
+    """Return whether text is a sequence: 20 or more letters, and no file has this name."""
+    return _BARE.fullmatch(text) is not None and not os.path.exists(text)  # noqa: PTH110
+
+
+def _copy(source: Any, stream: IO[bytes]) -> None:  # noqa: ANN401 - an open file
+    while block := source.read(1 << 20):
+        stream.write(block.encode() if isinstance(block, str) else block)
+
+
+def _entries(source: Source) -> Iterator[Any]:
+    if hasattr(source, "iloc"):  # of pandas
+        return zip(*_columns(source), strict=True)
+    if isinstance(source, Mapping):
+        return iter(source.items())
+    if not isinstance(source, Iterable):
+        raise UsageError(
+            "source must be a path, several paths, an open file, a sequence, or pairs "
+            f"(name, sequence), not {reprlib.repr(source)}"
+        )
+    return iter(source)
+
+
+def _columns(table: Any) -> tuple[Iterable[str], Iterable[object]]:  # noqa: ANN401 - of pandas
+    """Return names and sequences of a DataFrame or a Series, whose names are in its index."""
+    if not hasattr(table, "columns"):
+        return map(str, table.index), table
+    own = [next((one for one in known if one in table), None) for known in (_NAMES, _SEQUENCES)]
+    if own[1] is None:
+        raise UsageError(
+            f"source has the columns {', '.join(map(str, table.columns))}: rename that of the "
+            "sequences to seq or sequence, and that of the names to id or name"
+        )
+    return map(str, table.index if own[0] is None else table[own[0]]), table[own[1]]
+
+
+def _write(stream: IO[bytes], entries: Iterable[object]) -> None:
+    """Write entries as FASTA, one line per sequence; the reader of the run checks the letters."""
     for number, entry in enumerate(entries, 1):
-        if not isinstance(entry, tuple | list) or len(entry) != 2:
-            raise UsageError(
-                f"source, entry {number}: give a pair (name, sequence), "
-                f"not {reprlib.repr(entry)}; of records of Biopython: ((one.id, one.seq) for one "
-                "in records)"
-            )
-        name, letters = entry
+        name, letters = _named(entry, number)
         stream.write(b">%b\n%b\n" % (_name(name, number), _letters(letters, number)))
+
+
+def _named(entry: Any, number: int) -> tuple[object, object]:  # noqa: ANN401 - of any package
+    if isinstance(entry, str) and _is_sequence(entry):
+        return f"sequence_{number}", entry
+    if isinstance(entry, tuple | list) and len(entry) == 2:
+        return entry[0], entry[1]
+    name = next((one for one in _NAMES if isinstance(getattr(entry, one, None), str)), None)
+    letters = next((one for one in _SEQUENCES if hasattr(entry, one)), None)
+    if name is None or letters is None:
+        raise UsageError(
+            f"source, entry {number}: give a pair (name, sequence), or an object with id and seq "
+            f"or name and sequence, not {reprlib.repr(entry)}"
+        )
+    return getattr(entry, name), getattr(entry, letters)
 
 
 def _name(name: object, number: int) -> bytes:
@@ -121,6 +198,7 @@ def _name(name: object, number: int) -> bytes:
 
 
 def _letters(letters: object, number: int) -> bytes:
+    letters = getattr(letters, "seq", letters)  # a dict of records
     if isinstance(letters, str):
         text = letters.encode(errors="replace")
     elif isinstance(letters, bytes | SupportsBytes):

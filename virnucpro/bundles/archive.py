@@ -4,16 +4,18 @@ import os
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Final
 
-from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.data_folder import DataFolder, require_space
 from virnucpro.bundles.install import check_free
-from virnucpro.bundles.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
+from virnucpro.bundles.manifest import MANIFEST, Bundle, parse_manifest
 from virnucpro.bundles.provenance import claimed_sources, refuse_other_content
 from virnucpro.durable import write_file
 from virnucpro.errors import BundleError, UsageError
 
-__all__ = ["pack_bundle", "unpack_bundle"]
+_MOST_MANIFEST: Final = 1 << 24
+"""Largest size of a packed bundle.json in bytes; that of `mini` has 30 kB."""
 
 
 def pack_bundle(bundle: Bundle, target: Path) -> int:
@@ -41,7 +43,7 @@ def pack_bundle(bundle: Bundle, target: Path) -> int:
         If the file cannot be written.
     """
     target = _output_file(target)
-    names = (MANIFEST, *sorted(read_manifest(bundle.path).files))
+    names = (MANIFEST, *sorted(bundle.files))
     with (
         write_file(target) as stream,
         tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -100,46 +102,53 @@ def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
 
 def _install(archive: Path, tar: tarfile.TarFile, data: DataFolder) -> str:
     text = _first_member(archive, tar)
-    manifest = parse_manifest(text, archive / MANIFEST)
-    check_free(data, manifest.name)
+    bundle = parse_manifest(text, archive)
+    check_free(data, bundle.name)
     advice = (
         f"The bundle is in {archive}. Ask its author to correct it, or fetch the published bundle."
     )
-    refuse_other_content(manifest.name, claimed_sources(manifest), manifest.window, advice)
-    size = sum(entry.bytes for entry in manifest.files.values())
+    refuse_other_content(bundle.name, claimed_sources(bundle), bundle.window, advice)
+    size = sum(entry.bytes for entry in bundle.files.values())
     if size > archive.stat().st_size:
         raise _damaged(archive, "is truncated: the files in its manifest are larger")
     require_space(data.bundles, size)
-    with data.staging(manifest.name) as folder:
+    with data.staging(bundle.name) as folder:
         (folder / MANIFEST).write_bytes(text)
-        _extract(archive, tar, manifest, folder)
+        _extract(archive, tar, bundle, folder)
         open_bundle(str(folder))
-    return manifest.name
+    return bundle.name
 
 
 def _first_member(archive: Path, tar: tarfile.TarFile) -> bytes:
     """Return the bytes of the manifest, which is the first file of the tar archive."""
     first = tar.next()
-    if first is None or first.name != MANIFEST or not first.isreg():
+    if first is None or first.name != MANIFEST or not _is_stored(first):
         raise BundleError(
             f"{archive}: is not a packed bundle: its first file is not {MANIFEST}. "
             "Give a file that `virnucpro bundle pack` wrote."
         )
+    if first.size > _MOST_MANIFEST:
+        raise _damaged(archive, f"has a {MANIFEST} of {first.size:,} bytes")
     content = tar.extractfile(first)
     return content.read() if content else b""
 
 
-def _extract(archive: Path, tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> None:
-    """Extract the files that `manifest` lists into `folder`.
+def _is_stored(member: tarfile.TarInfo) -> bool:
+    """Return whether a member is a regular file with all its bytes in the archive."""
+    return member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+
+
+def _extract(archive: Path, tar: tarfile.TarFile, bundle: Bundle, folder: Path) -> None:
+    """Extract the files that bundle.json lists into `folder`.
 
     `parse_manifest` has already refused file names that contain a folder.
     ``TarFile.extract`` is not used: it ignores the umask, and Python 3.11.0 to 3.11.3 lack its
     filters.
     """
-    wanted = dict(manifest.files)
+    wanted = dict(bundle.files)
     while (member := tar.next()) is not None:
         listed = wanted.pop(member.name, None)
-        content = tar.extractfile(member) if listed and member.isreg() else None
+        content = tar.extractfile(member) if listed and _is_stored(member) else None
         if listed is None or content is None or member.size != listed.bytes:
             raise _damaged(
                 archive,

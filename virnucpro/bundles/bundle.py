@@ -1,98 +1,32 @@
-"""A bundle: encoders, head, window and thresholds of a prediction, in one folder."""
+"""Find, open, verify, save and describe bundles."""
 
-import hashlib
-import json
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-from virnucpro.bundles.checksums import file_digest, verify_file
+from virnucpro.bundles.checksums import (
+    advice_on_reading,
+    file_digest,
+    verify_file,
+    writable_by_others,
+)
 from virnucpro.bundles.data_folder import data_folder
-from virnucpro.bundles.manifest import MANIFEST, EncoderEntry, Manifest, read_manifest
-from virnucpro.bundles.permissions import advice_on_reading, writable_by_others
+from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
-from virnucpro.classifier.head_tensors import CLASSES, head_sizes
+from virnucpro.classifier.head import CLASSES, head_sizes
 from virnucpro.console import printable
 from virnucpro.durable import write_file
-from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.registry import config_of
 from virnucpro.encoders.weights.shapes import read_shapes
 from virnucpro.errors import BundleError, UsageError
-from virnucpro.sequences.windows import Tiling
-
-__all__ = [
-    "Bundle",
-    "bundle_names",
-    "describe_bundle",
-    "embedded_names",
-    "encoder_contents",
-    "find_bundle",
-    "list_bundles",
-    "open_bundle",
-    "write_manifest",
-]
 
 _log: Final = logging.getLogger("virnucpro.bundles")
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """An opened bundle. Its files are verified by `open_bundle`, but not by `list_bundles`.
-
-    Attributes
-    ----------
-    path
-        Folder of the bundle.
-    name, version, description
-        Text for users.
-    encoders
-        The encoders, in the order in which their vectors are joined.
-    head
-        Safetensors file of the head (the classifier's tensors); None for a bundle of encoders only.
-    window, tiling, genetic_code
-        Defaults of a run: window length in bases, tiling, NCBI number of the genetic code.
-    labels
-        Names of the head's outputs: others, virus.
-    thresholds
-        Score limits for the calls of records: ``viral`` and ``non_viral``; see `Manifest`.
-    items, calibration, classes
-        Kind of items, calibration as JSON, and names of more than two classes; see `Manifest`.
-    metrics, provenance
-        Measured accuracy, and origin; see `Manifest`.
-    fingerprint
-        SHA-256 over the content that affects vectors, scores or calls.
-    """
-
-    path: Path
-    name: str
-    version: str
-    description: str
-    encoders: tuple[EncoderSpec, ...]
-    head: Path | None
-    window: int
-    tiling: Tiling
-    genetic_code: int
-    labels: tuple[str, ...]
-    items: str
-    thresholds: Mapping[str, float]
-    calibration: Mapping[str, object] | None
-    classes: tuple[str, ...]
-    metrics: Mapping[str, object]
-    provenance: Mapping[str, object]
-    fingerprint: str
-
-    @property
-    def verified_precisions(self) -> tuple[str, ...]:
-        """Precisions whose results on this bundle's weights were compared with fp32 results."""
-        listed = self.metrics.get("verified_precisions")
-        return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
 
 def open_bundle(name_or_path: str) -> Bundle:
@@ -115,23 +49,25 @@ def open_bundle(name_or_path: str) -> Bundle:
         architecture, view or tiling; if an encoder's settings are invalid or do not match its
         weights; if a file is missing or damaged; if the head does not fit the encoders.
     """
-    folder = find_bundle(name_or_path)
-    manifest = read_manifest(folder)
-    for name, wanted in manifest.files.items():
-        verify_file(folder, name, wanted)
-    for entry in manifest.encoders:
-        spec = _spec(folder, entry)
+    bundle = read_bundle(find_bundle(name_or_path))
+    for name, wanted in bundle.files.items():
+        verify_file(bundle.path, name, wanted)
+    pieces = bundle.record
+    for spec in (*bundle.encoders, *(pieces.encoders if pieces else ())):
         config = config_of(spec)
         if not isinstance(config, CompositionConfig):  # which has no weights
             weights = spec.file("weights")
             config.require_weights(read_shapes(weights), weights)
-    if manifest.head is not None:
-        dim = sum(encoder.dim for encoder in manifest.encoders)
-        _check_head(folder / manifest.head, dim, len(manifest.classes) or CLASSES)
-    warning = writable_by_others(folder, (MANIFEST, *manifest.files))
-    if warning is not None and folder not in _embedded().values():
-        _log.warning("warning: bundle %s: %s", manifest.name, warning)
-    return _bundle(folder, manifest)
+    if bundle.head is not None:
+        dim = sum(encoder.dim for encoder in bundle.encoders)
+        classes = len(bundle.classes) or CLASSES
+        _check_head(bundle.head, range(dim, dim + 1), classes)
+        if pieces is not None:
+            _check_head(pieces.head, range(1, pieces.dim + 1), classes)
+    warning = writable_by_others(bundle.path, (MANIFEST, *bundle.files))
+    if warning is not None and bundle.path not in _embedded().values():
+        _log.warning("warning: bundle %s: %s", bundle.name, warning)
+    return bundle
 
 
 def find_bundle(name_or_path: str) -> Path:
@@ -196,19 +132,17 @@ def list_bundles() -> dict[str, Bundle | BundleError]:
 
 def _listed(folder: Path) -> Bundle | BundleError:
     try:
-        return _bundle(folder, read_manifest(folder))
+        return read_bundle(folder)
     except BundleError as error:
         return error
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
-    """Write bundle.json with the digests of all files in `folder`; return the opened bundle.
+def save_bundle(bundle: Bundle) -> Bundle:
+    """Write bundle.json with the digests of all files in the folder; return the opened bundle.
 
     Parameters
     ----------
-    folder
-        Contains all files except the manifest.
-    manifest
+    bundle
         The content to write, except `files`, which is replaced by the files of the folder.
 
     Raises
@@ -216,10 +150,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> Bundle:
     BundleError
         If the result is not a valid bundle.
     """
+    folder = bundle.path
     members = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
-    whole = replace(manifest, files={member: file_digest(folder / member) for member in members})
+    whole = replace(bundle, files={member: file_digest(folder / member) for member in members})
     with write_file(folder / MANIFEST) as stream:
-        stream.write(json.dumps(asdict(whole), indent=2, ensure_ascii=False).encode() + b"\n")
+        stream.write(whole.as_json())
     return open_bundle(str(folder.absolute()))
 
 
@@ -229,6 +164,11 @@ def describe_bundle(bundle: Bundle) -> str:
         f"  {spec.view}: {spec.name} ({spec.architecture}, vectors of {spec.dim} numbers)"
         for spec in bundle.encoders
     ]
+    if bundle.record is not None:
+        encoders += [
+            f"  records: {spec.name} ({spec.architecture}, pieces of up to {bundle.piece:,} bases)"
+            for spec in bundle.record.encoders
+        ]
     lines = [
         f"{bundle.name} {bundle.version}: {bundle.description}",
         f"folder {bundle.path}",
@@ -279,69 +219,8 @@ def _embedded() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in root.glob(f"*/{MANIFEST}")}
 
 
-def _bundle(folder: Path, manifest: Manifest) -> Bundle:
-    return Bundle(
-        path=folder,
-        name=manifest.name,
-        version=manifest.version,
-        description=manifest.description,
-        encoders=tuple(_spec(folder, entry) for entry in manifest.encoders),
-        head=None if manifest.head is None else folder / manifest.head,
-        window=manifest.window,
-        tiling=cast("Tiling", manifest.tiling),
-        genetic_code=manifest.genetic_code,
-        labels=tuple(manifest.labels),
-        items=manifest.items,
-        thresholds=manifest.thresholds,
-        calibration=manifest.calibration,
-        classes=tuple(manifest.classes),
-        metrics=manifest.metrics,
-        provenance=manifest.provenance,
-        fingerprint=_fingerprint(manifest),
-    )
-
-
-def _spec(folder: Path, entry: EncoderEntry) -> EncoderSpec:
-    view = cast("View", entry.view)
-    return EncoderSpec(
-        entry.name, entry.architecture, view, entry.dim, folder, entry.files, entry.config
-    )
-
-
-def encoder_contents(manifest: Manifest) -> list[dict[str, object]]:
-    """Return for each encoder what its vectors depend on: settings, and digests of its files."""
-    return [
-        {
-            "architecture": entry.architecture,
-            "view": entry.view,
-            "dim": entry.dim,
-            "config": entry.config,
-            "files": {role: manifest.files[name].sha256 for role, name in entry.files.items()},
-        }
-        for entry in manifest.encoders
-    ]
-
-
-def _fingerprint(manifest: Manifest) -> str:
-    numbers: dict[str, object] = {
-        "encoders": encoder_contents(manifest),
-        "head": None if manifest.head is None else manifest.files[manifest.head].sha256,
-        "window": manifest.window,
-        "tiling": manifest.tiling,
-        "genetic_code": manifest.genetic_code,
-        "labels": manifest.labels,
-        "thresholds": manifest.thresholds,
-    }
-    if manifest.items != "open_frames":
-        numbers["items"] = manifest.items
-    if manifest.calibration is not None:
-        numbers["calibration"] = manifest.calibration
-    canonical = json.dumps(numbers, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _check_head(path: Path, dim: int, classes: int) -> None:
-    """Raise BundleError if the head has not `dim` inputs and `classes` outputs.
+def _check_head(path: Path, dims: range, classes: int) -> None:
+    """Raise BundleError if the head has another number of inputs than `dims`, or of `classes`.
 
     Only the header of the file is read.
     """
@@ -351,9 +230,9 @@ def _check_head(path: Path, dim: int, classes: int) -> None:
             f"{path}: the classifier has {found} classes, but the manifest of the bundle names "
             f"{classes}. Get the bundle again."
         )
-    if wanted != dim:
+    if wanted not in dims:
         raise BundleError(
-            f"{path}: the classifier needs vectors of {wanted} numbers, but the encoders of the "
-            f"bundle give vectors of {dim}. Classifier and encoders are from different bundles. "
+            f"{path}: the classifier needs vectors of {wanted} numbers, but its encoders give "
+            f"vectors of {dims[-1]}. Classifier and encoders are from different bundles. "
             "Get the bundle again."
         )

@@ -1,4 +1,4 @@
-"""Convert published files to a bundle's files: safetensors, and encoder entries of the manifest.
+"""Convert published files to a bundle's files: safetensors, and encoders.
 
 Published files may be malicious. Therefore an `Isolate` function converts these files in a separate
 process with limits of memory and time.
@@ -10,28 +10,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from virnucpro.bundles.manifest import EncoderEntry
-from virnucpro.classifier.head_tensors import head_shapes, layer_sizes
+from virnucpro.classifier.head import head_shapes, layer_sizes
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.dnabert_s.config import DnabertSFiles, read_settings
+from virnucpro.encoders.config import read_json
+from virnucpro.encoders.dnabert_s.config import DnabertSConfig, DnabertSFiles
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.encoders.weights.shapes import require_layers
 from virnucpro.errors import BundleError, WorkerError
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = [
-    "Isolate",
-    "call_directly",
-    "convert_classifier",
-    "convert_dnabert_s",
-    "convert_encoder",
-    "convert_esm2",
-    "convert_head",
-    "convert_isolated",
-    "write_tensors",
-]
 
 T = TypeVar("T")
 
@@ -115,8 +103,8 @@ def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
 
 def convert_encoder(
     isolate: Isolate, architecture: str, name: str, paths: Sequence[Path], folder: Path
-) -> EncoderEntry:
-    """Convert an encoder's published files into `folder`; return the encoder's manifest entry.
+) -> EncoderSpec:
+    """Convert an encoder's published files into `folder`; return the encoder.
 
     Parameters
     ----------
@@ -143,8 +131,8 @@ def convert_encoder(
     return convert_isolated(isolate, files.weights, convert_dnabert_s, name, files, folder)
 
 
-def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
-    """Convert a fair-esm checkpoint of ESM-2 into `folder`; return the manifest entry.
+def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderSpec:
+    """Convert a fair-esm checkpoint of ESM-2 into `folder`; return the encoder.
 
     Raises
     ------
@@ -158,11 +146,11 @@ def convert_esm2(name: str, checkpoint: Path, folder: Path) -> EncoderEntry:
     if spec.architecture != "esm2":
         raise BundleError(f"{checkpoint}: is not an ESM-2 checkpoint. Give an esm2_*.pt file.")
     write_tensors(folder / _PROTEIN, needed_tensors(checkpoint))
-    return _entry(replace(spec, name=name, folder=folder, files={"weights": _PROTEIN}))
+    return _checked(replace(spec, name=name, folder=folder, files={"weights": _PROTEIN}))
 
 
-def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> EncoderEntry:
-    """Convert DNABERT-S's three published files into `folder`; return the manifest entry.
+def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> EncoderSpec:
+    """Convert DNABERT-S's three published files into `folder`; return the encoder.
 
     Parameters
     ----------
@@ -180,12 +168,13 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
     """
     from virnucpro.encoders.dnabert_s.encoder import needed_tensors
 
-    config, tensors = read_settings(published.settings), needed_tensors(published.weights)
+    config = DnabertSConfig.read(read_json(published.settings), published.settings)
+    tensors = needed_tensors(published.weights)
     require_layers(config.num_hidden_layers, len(tensors), published.settings)
     write_tensors(folder / _NUCLEOTIDE, tensors)
     shutil.copyfile(published.tokenizer, folder / _TOKENIZER)
     files = {"weights": _NUCLEOTIDE, "tokenizer": _TOKENIZER}
-    return _entry(
+    return _checked(
         EncoderSpec(
             name, config.architecture, config.view, config.dim, folder, files, asdict(config)
         )
@@ -237,9 +226,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:
         ) from None
 
 
-def _entry(spec: EncoderSpec) -> EncoderEntry:
-    """Check names and shapes of a converted encoder's tensors; return the manifest entry."""
+def _checked(spec: EncoderSpec) -> EncoderSpec:
+    """Return the converted encoder after a check of names and shapes of its tensors."""
     load_encoder(spec, "meta")
-    return EncoderEntry(
-        spec.name, spec.architecture, spec.view, spec.dim, dict(spec.files), dict(spec.config)
-    )
+    return spec

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from virnucpro.bundles.manifest import MANIFEST
-from virnucpro.durable import finished_name, sync_folder, temporary_beside
+from virnucpro.durable import finished_name, write_folder
 from virnucpro.errors import BundleError, RunLockedError
 from virnucpro.folder_lock import folder_lock
-
-__all__ = ["DataFolder", "check_name", "data_folder", "require_space", "require_utf8"]
 
 _VARIABLE: Final = "VIRNUCPRO_DATA"
 
@@ -99,29 +97,11 @@ class DataFolder:
         An installed bundle of that name is replaced. The caller must hold the lock, because this
         function removes unfinished folders of killed processes.
         """
-        final = self.bundle(name)
         for path in self.bundles.glob("*.tmp"):
             if finished_name(path) is not None:
                 shutil.rmtree(path)
-        folder = temporary_beside(final)
-        folder.mkdir()
-        try:
+        with write_folder(self.bundle(name)) as folder:
             yield folder
-            _sync_files(folder)
-            self._replace(folder, final)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-    def _replace(self, folder: Path, final: Path) -> None:
-        """Rename `folder` to `final`; an existing folder `final` is replaced and deleted."""
-        former = temporary_beside(final)
-        if final.exists():
-            final.rename(former)
-        folder.rename(final)
-        sync_folder(self.bundles)
-        if former.exists():
-            shutil.rmtree(former)
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> DataFolder:
@@ -187,10 +167,3 @@ def require_space(folder: Path, needed: int) -> None:
             f"only {usage.free / 1e9:.2f} GB are free. Free space, or set {_VARIABLE} to a folder "
             "on another disk. Then rerun the command."
         )
-
-
-def _sync_files(folder: Path) -> None:
-    for path in folder.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-    sync_folder(folder)

@@ -22,8 +22,6 @@ from virnucpro.bundles.published import PublishedFile
 from virnucpro.durable import sync_folder
 from virnucpro.errors import BundleError
 
-__all__ = ["Listener", "Patience", "download", "remote_size"]
-
 T = TypeVar("T")
 
 _HEADERS: Final = {"User-Agent": f"virnucpro/{__version__}", "Accept-Encoding": "identity"}

@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.checksums import require_content
 from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier, convert_encoder
 from virnucpro.bundles.data_folder import DataFolder, require_space, require_utf8
 from virnucpro.bundles.download import Listener, Patience, download, remote_size
 from virnucpro.bundles.install import Parts, install
-from virnucpro.bundles.manifest import read_manifest
+from virnucpro.bundles.manifest import Bundle
 from virnucpro.bundles.provenance import claimed_sources, refuse_other_content, trust_warning
 from virnucpro.bundles.published import PublishedFile, Recipe
-from virnucpro.bundles.shared_encoders import InstalledEncoder, find_encoder
-from virnucpro.encoders.base import View
 from virnucpro.errors import BundleError
-
-__all__ = ["Listener", "fetch_bundle"]
+from virnucpro.extras import require_extra
 
 
 def fetch_bundle(
@@ -55,19 +52,19 @@ def fetch_bundle(
     BundleError
         If another process installs a bundle, the disk is too small, a file is missing or is not
         the published file, or another bundle is installed under that name.
+    UsageError
+        If torch, which converts the files, is not installed.
     """
     fetch = _Fetch(recipe, data, listener)
     with data.lock():
-        if (installed := fetch.installed()) is not None:
+        if (installed := fetch.verify_installed()) is not None:
             return installed
-        shared = {one.view: find_encoder(data, one) for one in recipe.encoders}
-        files = [file for one in recipe.encoders if not shared[one.view] for file in one.files]
-        files += [] if recipe.head is None else [recipe.head]
+        require_extra("models", "bundle fetch")
         if source is None:
-            paths = fetch.download(files, patience or Patience())
+            paths = fetch.download(recipe.files, patience or Patience())
         else:
-            paths = fetch.verified(files, source)
-        fetch.install(shared, paths, isolate)
+            paths = fetch.verified(recipe.files, source)
+        fetch.install(paths, isolate)
         if source is None:
             for path in paths.values():
                 path.unlink()
@@ -82,8 +79,8 @@ class _Fetch:
     data: DataFolder
     listener: Listener
 
-    def installed(self) -> Bundle | None:
-        """Return the installed bundle of the recipe; None if it is missing or damaged."""
+    def verify_installed(self) -> Bundle | None:
+        """Verify the installed bundle of the recipe; return None if it is missing or damaged."""
         folder = self.data.bundle(self.recipe.name)
         if not folder.exists():
             return None
@@ -95,7 +92,7 @@ class _Fetch:
             return None
         refuse_other_content(
             self.recipe.name,
-            claimed_sources(read_manifest(folder)),
+            claimed_sources(bundle),
             bundle.window,
             f"This bundle is installed in {folder}: remove or rename that folder, and fetch again.",
         )
@@ -142,24 +139,16 @@ class _Fetch:
             require_content(paths[file.name], file.checksum, str(source))
         return paths
 
-    def install(
-        self,
-        shared: Mapping[View, InstalledEncoder | None],
-        paths: Mapping[str, Path],
-        isolate: Isolate,
-    ) -> None:
-        """Install the bundle: convert its head and encoders; link the encoders in `shared`."""
+    def install(self, paths: Mapping[str, Path], isolate: Isolate) -> None:
+        """Install the bundle: convert its head and encoders."""
         recipe = self.recipe
         parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
         with install(self.data, parts) as folder:
             for encoder in recipe.encoders:
                 self.listener.stage(f"converting {encoder.name}")
-                if (found := shared[encoder.view]) is not None:
-                    parts.encoders.append(found.link_into(folder))
-                else:
-                    own = [paths[file.name] for file in encoder.files]
-                    parts.encoders.append(
-                        convert_encoder(isolate, encoder.architecture, encoder.name, own, folder)
-                    )
+                own = [paths[file.name] for file in encoder.files]
+                parts.encoders.append(
+                    convert_encoder(isolate, encoder.architecture, encoder.name, own, folder)
+                )
             if recipe.head is not None:
                 parts.head = convert_classifier(isolate, paths[recipe.head.name], folder)

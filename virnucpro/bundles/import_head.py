@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from virnucpro.bundles.bundle import Bundle, open_bundle
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier, convert_encoder
 from virnucpro.bundles.data_folder import DataFolder, require_utf8
-from virnucpro.bundles.install import Parts, check_free, install
-from virnucpro.bundles.provenance import refuse_other_content
+from virnucpro.bundles.install import Parts, check_free, copy_encoders, install
+from virnucpro.bundles.manifest import Bundle, read_bundle
+from virnucpro.bundles.provenance import (
+    claimed_sources,
+    parts_converted_here,
+    refuse_other_content,
+)
 from virnucpro.bundles.published import (
     HEAD_PART,
     published_digest,
@@ -17,13 +22,11 @@ from virnucpro.bundles.published import (
     published_names,
     recipe_of,
 )
-from virnucpro.bundles.shared_encoders import InstalledEncoder, installed_encoders
 from virnucpro.console import printable
 from virnucpro.encoders.dnabert_s.config import FILES, find_published, missing_files
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.extras import require_extra
 from virnucpro.sequences.windows import WINDOWS, is_window
-
-__all__ = ["OwnFiles", "import_classifier"]
 
 _WINDOW: Final = re.compile(r"([0-9]{1,30})_model")
 
@@ -81,8 +84,9 @@ def import_classifier(
         If the file is not a classifier or does not fit the encoders; if the bundle's name is
         already in use; if a published bundle with other files has this name.
     UsageError
-        If the window is unknown or out of range, or no encoders are found.
+        If the window is unknown or out of range, no encoders are found, or torch is not installed.
     """
+    require_extra("models", "bundle import")
     require_utf8(classifier)
     sources = _sources(classifier)
     published = published_name(HEAD_PART, sources.values())
@@ -97,14 +101,16 @@ def import_classifier(
     with data.lock():
         check_free(data, chosen)
         own: list[_OwnEncoder] = []
-        installed: list[InstalledEncoder] = []
+        installed: Bundle | None = None
         if isinstance(encoders, OwnFiles):
             own = _own_encoders(encoders)
+            parts.sources |= {one.view: _sources(*one.paths) for one in own}
         else:
             installed = _installed(data, encoders)
-        parts.sources |= {one.view: _sources(*one.paths) for one in own}
-        parts.sources |= {one.entry.view: one.sources for one in installed}
-        parts.unverified |= {one.entry.view for one in installed if not one.converted_here}
+            known = claimed_sources(installed)
+            views = [one.view for one in installed.encoders]
+            parts.sources |= {view: known[view] for view in views}
+            parts.unverified |= set(views) - parts_converted_here(data, installed.path)
         refuse_other_content(
             chosen, parts.sources, parts.window, "Choose another name for the bundle (--name)."
         )
@@ -114,7 +120,8 @@ def import_classifier(
                 convert_encoder(isolate, one.architecture, one.name, one.paths, folder)
                 for one in own
             ]
-            parts.encoders += [one.link_into(folder) for one in installed]
+            if installed is not None:
+                parts.encoders += copy_encoders(installed, folder)
         return open_bundle(str(data.bundle(chosen)))
 
 
@@ -136,8 +143,8 @@ def _window(classifier: Path, published: str | None, wanted: int | None) -> int:
     return wanted
 
 
-def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
-    """Return the encoders of the installed bundle named `bundle`.
+def _installed(data: DataFolder, bundle: str | None) -> Bundle:
+    """Return the installed bundle named `bundle`, whose encoders are used.
 
     If `bundle` is None, use the first installed bundle that has a published name and a classifier,
     in the order of `published_names`.
@@ -149,10 +156,10 @@ def _installed(data: DataFolder, bundle: str | None) -> list[InstalledEncoder]:
                 f"bundle {bundle!r} is not installed. Give the name of an installed bundle that "
                 f"has the encoders. Installed bundles: {', '.join(installed) or 'none'}."
             )
-        return installed_encoders(data, installed[bundle])
+        return read_bundle(installed[bundle])
     for name in published_names():
         if name in installed and recipe_of(name).head is not None:
-            return installed_encoders(data, installed[name])
+            return read_bundle(installed[name])
     raise UsageError(
         "a classifier needs its encoders, but no bundle with a published classifier is installed. "
         "Fetch one (virnucpro bundle fetch virnucpro-500), choose an installed bundle with the "

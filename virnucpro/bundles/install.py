@@ -1,20 +1,21 @@
 """Install a bundle from converted parts: write CARD.md and manifest, then rename the folder."""
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from virnucpro import __version__
-from virnucpro.bundles.bundle import embedded_names, write_manifest
+from virnucpro.bundles.bundle import embedded_names, save_bundle
+from virnucpro.bundles.checksums import verify_file
 from virnucpro.bundles.data_folder import DataFolder, check_name
-from virnucpro.bundles.manifest import EncoderEntry, Manifest
+from virnucpro.bundles.manifest import Bundle
 from virnucpro.bundles.provenance import record_converted_here
 from virnucpro.bundles.published import origin_of
+from virnucpro.encoders.base import EncoderSpec
 from virnucpro.errors import BundleError
-
-__all__ = ["Parts", "check_free", "install"]
 
 _CARD: Final = """\
 # {name}
@@ -56,7 +57,7 @@ class Parts:
     description: str
     head: str | None = None
     window: int = 500
-    encoders: list[EncoderEntry] = field(default_factory=list)
+    encoders: list[EncoderSpec] = field(default_factory=list)
     sources: dict[str, Mapping[str, str]] = field(default_factory=dict)
     unverified: set[str] = field(default_factory=set)
 
@@ -87,12 +88,12 @@ def install(data: DataFolder, parts: Parts) -> Iterator[Path]:
     with data.staging(parts.name) as folder:
         yield folder
         _write_card(folder, parts)
-        write_manifest(folder, _manifest(parts))
+        save_bundle(_bundle(folder, parts))
         record_converted_here(data, folder, parts.sources.keys() - parts.unverified)
 
 
 def _write_card(folder: Path, parts: Parts) -> None:
-    names = {entry.view: f"{entry.view}: {entry.name}" for entry in parts.encoders}
+    names: dict[str, str] = {entry.view: f"{entry.view}: {entry.name}" for entry in parts.encoders}
     rows, works = [], set()
     for part, files in parts.sources.items():
         for file, digest in (files or {"unknown": ""}).items():
@@ -117,14 +118,15 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _manifest(parts: Parts) -> Manifest:
+def _bundle(folder: Path, parts: Parts) -> Bundle:
     classifies = parts.head is not None
-    return Manifest(
+    return Bundle(
+        path=folder,
         name=parts.name,
         version="1",
         description=parts.description,
-        encoders=parts.encoders,
-        head=parts.head,
+        encoders=tuple(parts.encoders),
+        head=None if parts.head is None else folder / parts.head,
         window=parts.window,
         tiling="published",
         genetic_code=1,
@@ -133,3 +135,18 @@ def _manifest(parts: Parts) -> Manifest:
         thresholds={"viral": 0.5, "non_viral": 0.5} if classifies else {},
         provenance={"sources": parts.sources, "converted_by": f"virnucpro {__version__}"},
     )
+
+
+def copy_encoders(bundle: Bundle, folder: Path) -> list[EncoderSpec]:
+    """Verify the encoders of a bundle, and copy their files into `folder`; return the copies.
+
+    Raises
+    ------
+    BundleError
+        If a file is damaged.
+    """
+    for spec in bundle.encoders:
+        for name in spec.files.values():
+            verify_file(bundle.path, name, bundle.files[name])
+            shutil.copyfile(bundle.path / name, folder / name)
+    return [replace(spec, folder=folder) for spec in bundle.encoders]

@@ -11,14 +11,9 @@ from typing import Final
 
 import torch
 
-from virnucpro.classifier.head_tensors import CLASSES, OUTPUT, head_shapes, linear_of, norm_of
+from virnucpro.classifier.head import CLASSES, EPSILON, OUTPUT, head_shapes, linear_of, norm_of
 from virnucpro.encoders.weights.pickles import read_pickle, require_intact
 from virnucpro.errors import BundleError
-
-__all__ = ["read_pickled_head"]
-
-_TORCH_EPS: Final = 1e-5
-"""torch's default of BatchNorm1d, the only value that `virnucpro.classifier.head.Head` supports."""
 
 
 class _Layer:
@@ -44,7 +39,7 @@ _NAMES: Final = (
 
 
 def read_pickled_head(path: Path) -> dict[str, torch.Tensor]:
-    """Read a published classifier; return its tensors by their names in `Head`.
+    """Read a published classifier; return its tensors by their names in `head_shapes`.
 
     Parameters
     ----------
@@ -74,8 +69,8 @@ def _tensors_of(module: object) -> dict[str, torch.Tensor]:
     hidden, norm, output = (
         _layer(module, name) for name in ("hidden_layer", "bn1", "output_layer")
     )
-    if norm.state.get("eps") != _TORCH_EPS:
-        raise _UnfitError(f"eps of the batch norm is not {_TORCH_EPS}")
+    if norm.state.get("eps") != EPSILON:
+        raise _UnfitError(f"eps of the batch norm is not {EPSILON}")
     layers = {linear_of(0): hidden, norm_of(0): norm, OUTPUT: output}
     tensors = {}
     for name in head_shapes((1, 1, CLASSES)):  # the names do not depend on the sizes

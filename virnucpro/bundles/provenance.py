@@ -12,25 +12,12 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from virnucpro.bundles.data_folder import DataFolder
-from virnucpro.bundles.manifest import MANIFEST, Manifest, read_manifest
+from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
 from virnucpro.durable import write_file
 from virnucpro.errors import BundleError
-
-if TYPE_CHECKING:
-    from virnucpro.bundles.bundle import Bundle
-
-__all__ = [
-    "claimed_sources",
-    "parts_converted_here",
-    "record_converted_here",
-    "refuse_other_content",
-    "same_content",
-    "trust_warning",
-]
 
 
 def record_converted_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
@@ -56,16 +43,16 @@ def _record(data: DataFolder, folder: Path) -> Path:
     return data.records / f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}.json"
 
 
-def claimed_sources(manifest: "Manifest | Bundle") -> dict[str, Mapping[str, str]]:
+def claimed_sources(bundle: Bundle) -> dict[str, Mapping[str, str]]:
     """Return the source files of each part, as the manifest claims.
 
     The result has one dict for each part (view or ``head``): the digest of each source file by
     file name. The dict is empty if the manifest lists no sources of the part.
     """
-    stated = manifest.provenance.get("sources")
+    stated = bundle.provenance.get("sources")
     sources = stated if isinstance(stated, dict) else {}
-    parts = [encoder.view for encoder in manifest.encoders]
-    if manifest.head is not None:
+    parts: list[str] = [encoder.view for encoder in bundle.encoders]
+    if bundle.head is not None:
         parts.append(HEAD_PART)
     return {part: _digests(sources.get(part)) for part in parts}
 
@@ -115,7 +102,7 @@ def trust_warning(data: DataFolder, name: str) -> str | None:
     Return None for any other bundle.
     """
     folder = data.bundle(name)
-    parts = claimed_sources(read_manifest(folder)).keys()
+    parts = claimed_sources(read_bundle(folder)).keys()
     if name not in published_names() or parts <= parts_converted_here(data, folder):
         return None
     return (

@@ -18,23 +18,6 @@ from virnucpro.errors import BundleError, UsageError
 if TYPE_CHECKING:
     from virnucpro.encoders.base import EncoderSpec, View
 
-__all__ = [
-    "HEAD_PART",
-    "HOMES",
-    "EncoderSource",
-    "Home",
-    "PublishedFile",
-    "Recipe",
-    "origin_of",
-    "published_digest",
-    "published_name",
-    "published_names",
-    "recipe_of",
-    "require_published",
-    "sources_of",
-]
-
-
 HEAD_PART: Final = "head"
 """Part name of the head; the part name of an encoder is its view."""
 

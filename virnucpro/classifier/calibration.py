@@ -1,41 +1,25 @@
-"""Turn the mean logit of a record into a calibrated probability, and probabilities into q-values.
+"""Turn the mean logit of a record into calibrated log odds, and probabilities into q-values.
 
 The logit of a window is ``log(virus) - log(others)`` of its scores. The evidence of a record grows
 with its windows. Each class of records, by number and length of the scored windows, therefore has
 its own line ``slope * mean_logit + intercept`` (Platt scaling), or a curve with another slope for
 negative logits (beta calibration; Kull, Silva Filho and Flach 2017). They are fitted on groups that
-the classifier had not seen. A bundle stores the lines for one prevalence; another prevalence shifts
-the logit (Elkan 2001, "The foundations of cost-sensitive learning", theorem 2).
+the classifier had not seen. A bundle stores the lines for one prevalence;
+`virnucpro.classifier.prevalence` shifts them to that of an input.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import FloatArray, IntArray
 from virnucpro.classifier.call_options import PRESETS
 from virnucpro.errors import BundleError
 
-__all__ = [
-    "LOGIT_LIMIT",
-    "Calibration",
-    "PlattLine",
-    "Preset",
-    "estimate_prevalence",
-    "q_values",
-    "read_calibration",
-]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 LOGIT_LIMIT: Final = 30.0
 """Largest absolute logit of a window; a float32 score of 0 would have an infinite logit."""
-
-_ROUNDS: Final = 200
-_CONVERGED: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +50,56 @@ class PlattLine:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordCalibration:
+    """Calibrated log odds of records from the logits of their pieces and of their windows.
+
+    The log odds at a prevalence of one half are ``record * record_logit + windows * logit +
+    offset``. The three factors are linear in the logarithm of a record's length between two
+    `lengths`, and constant outside.
+
+    Attributes
+    ----------
+    lengths
+        Bases, ascending.
+    record, windows, offset
+        The factors at each of `lengths`.
+    limit
+        Largest absolute log odds.
+    """
+
+    lengths: tuple[float, ...]
+    record: tuple[float, ...]
+    windows: tuple[float, ...]
+    offset: tuple[float, ...]
+    limit: float
+
+    def log_odds(self, record_logit: FloatArray, logit: FloatArray, length: IntArray) -> FloatArray:
+        """Return the log odds of each record at a prevalence of one half.
+
+        Parameters
+        ----------
+        record_logit, logit
+            ``(n,)``, mean logits of its pieces and of its windows. NaN counts as 0, if it is one of
+            the two only.
+        length
+            ``(n,)``, bases of each record, at least 1.
+
+        Returns
+        -------
+        ``(n,)`` float64
+            NaN where both logits are NaN.
+        """
+        place, knots = np.log(np.maximum(length, 1)), np.log(self.lengths)
+        record, windows, offset = (
+            np.interp(place, knots, values) for values in (self.record, self.windows, self.offset)
+        )
+        known = ~(np.isnan(record_logit) & np.isnan(logit))
+        total = record * np.nan_to_num(record_logit) + windows * np.nan_to_num(logit) + offset
+        odds: FloatArray = np.where(known, np.clip(total, -self.limit, self.limit), np.nan)
+        return odds
+
+
+@dataclass(frozen=True, slots=True)
 class Preset:
     """Probabilities that divide calls: from `viral` on viral, below `non_viral` non-viral."""
 
@@ -91,6 +125,8 @@ class Calibration:
         Records with a smaller share of scored windows are ambiguous.
     gc
         Smallest and largest GC content of the training windows (1st and 99th percentile).
+    records
+        Calibration of records of which pieces are scored, too; None if `lines` hold for records.
     """
 
     lines: tuple[PlattLine, ...]
@@ -99,11 +135,10 @@ class Calibration:
     min_bases: int
     min_scored: float
     gc: tuple[float, float]
+    records: RecordCalibration | None = None
 
-    def probability(
-        self, logit: FloatArray, n_windows: IntArray, n_bases: IntArray, prevalence: float
-    ) -> FloatArray:
-        """Return the probability that each record is viral.
+    def log_odds(self, logit: FloatArray, n_windows: IntArray, n_bases: IntArray) -> FloatArray:
+        """Return the calibrated log odds of each record at a prevalence of one half.
 
         Parameters
         ----------
@@ -111,8 +146,6 @@ class Calibration:
             ``(n,)``, mean logit of the scored windows; NaN for a record without a score.
         n_windows, n_bases
             ``(n,)``, number of scored windows, and of bases in these windows.
-        prevalence
-            Expected share of viral records.
 
         Returns
         -------
@@ -123,41 +156,8 @@ class Calibration:
         for line in self.lines:
             reached = (n_windows >= line.min_windows) & (n_bases >= line.min_bases)
             value[reached] = line.logits(logit[reached])
-        shift = _logit(prevalence) - _logit(self.prevalence)
-        total = np.clip(value + shift, -500, 500)  # exp would overflow
-        calibrated: FloatArray = 1 / (1 + np.exp(-total))
-        return calibrated
-
-
-def estimate_prevalence(probability: FloatArray, prevalence: float) -> float:
-    """Estimate the share of viral records from the probabilities of all records of a run.
-
-    This is the maximum likelihood estimate by expectation maximisation (Saerens, Latinne and
-    Decaestecker 2002). It assumes that viral and other records of the run resemble those of the
-    calibration.
-
-    Parameters
-    ----------
-    probability
-        ``(n,)``, probabilities at the prevalence `prevalence`; NaN is ignored.
-
-    Returns
-    -------
-    float
-        Between 0.001 and 0.999; `prevalence` if there is no probability.
-    """
-    known = probability[np.isfinite(probability)]
-    if not len(known):
-        return prevalence
-    odds = known / np.maximum(1 - known, np.finfo(float).eps) * (1 - prevalence) / prevalence
-    share = prevalence
-    for _ in range(_ROUNDS):
-        weighed = odds * share / (1 - share)
-        estimate = min(max(float(np.mean(weighed / (1 + weighed))), 0.001), 0.999)
-        if abs(estimate - share) < _CONVERGED:
-            return estimate
-        share = estimate
-    return share
+        fitted: FloatArray = value - (np.log(self.prevalence) - np.log1p(-self.prevalence))
+        return fitted
 
 
 def q_values(probability: FloatArray) -> FloatArray:
@@ -183,10 +183,6 @@ def q_values(probability: FloatArray) -> FloatArray:
     last = np.searchsorted(-ranked, -ranked, side="right") - 1
     values[order] = expected[last]
     return values
-
-
-def _logit(share: float) -> float:
-    return float(np.log(share) - np.log1p(-share))
 
 
 def read_calibration(content: Any, source: object) -> Calibration:  # noqa: ANN401 - JSON
@@ -215,6 +211,7 @@ def read_calibration(content: Any, source: object) -> Calibration:  # noqa: ANN4
             min_bases=int(content["min_bases"]),
             min_scored=float(content["min_scored"]),
             gc=(float(content["gc"][0]), float(content["gc"][1])),
+            records=_records(content.get("records")),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise BundleError(
@@ -226,13 +223,21 @@ def read_calibration(content: Any, source: object) -> Calibration:  # noqa: ANN4
     return calibration
 
 
+def _records(content: Mapping[str, Any] | None) -> RecordCalibration | None:
+    if content is None:
+        return None
+    names = ("lengths", "record", "windows", "offset")
+    factors = {name: tuple(map(float, content[name])) for name in names}
+    return RecordCalibration(**factors, limit=float(content["limit"]))
+
+
 def _problem(calibration: Calibration) -> str:
     """Return a description of the first invalid value; "" if all values are valid."""
     if not calibration.lines:
         return "has no line"
-    slopes = [one.slope for one in calibration.lines]
-    slopes += [one.slope_below for one in calibration.lines if one.slope_below is not None]
-    if not np.isfinite([*slopes, *(one.intercept for one in calibration.lines)]).all():
+    slopes = [line.slope for line in calibration.lines]
+    slopes += [line.slope_below for line in calibration.lines if line.slope_below is not None]
+    if not np.isfinite([*slopes, *(line.intercept for line in calibration.lines)]).all():
         return "has a line that is not finite"
     if min(slopes) <= 0:
         return "has a line with a slope of 0 or less"
@@ -241,4 +246,14 @@ def _problem(calibration: Calibration) -> str:
     presets: Sequence[Preset] = [calibration.presets[name] for name in PRESETS]
     if not all(0 <= preset.non_viral <= preset.viral <= 1 for preset in presets):
         return "needs presets with 0 <= non_viral <= viral <= 1"
-    return ""
+    return "" if calibration.records is None else _problem_of_records(calibration.records)
+
+
+def _problem_of_records(calibration: RecordCalibration) -> str:
+    *factors, limit = astuple(calibration)
+    lengths = np.array(factors[0])
+    if not len(lengths) or {len(values) for values in factors} != {len(lengths)}:
+        return "of records needs one value of each factor for each length"
+    if not (np.isfinite(factors).all() and lengths[0] >= 1 and (np.diff(lengths) > 0).all()):
+        return "of records needs finite factors and ascending lengths"
+    return "" if limit > 0 else f"of records has the limit {limit}, which is not positive"

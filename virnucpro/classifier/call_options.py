@@ -6,8 +6,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from virnucpro.errors import UsageError
 
-__all__ = ["PRESETS", "CallOptions", "PresetName"]
-
 PresetName: TypeAlias = Literal["sensitive", "default", "conservative"]
 
 PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
@@ -28,8 +26,8 @@ class CallOptions:
     fdr
         Maximum expected share of non-viral records among the viral calls; None for no limit.
     prevalence
-        Expected share of viral records; ``auto`` to estimate it from the run; None for the
-        bundle's.
+        Expected share of viral records; ``auto`` to estimate it from the run, which is done for
+        None too, if the bundle has a calibration.
 
     Raises
     ------

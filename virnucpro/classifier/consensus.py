@@ -1,14 +1,15 @@
-"""Compute the scores of windows and records from the scores of items, and the calls of windows.
+"""Compute the scores of windows and records from scores of items and pieces; call windows.
 
 An item has two scores, one for each class: others and virus.
 Window: ``others`` and ``virus`` are the highest scores of each class over the window's items. The
 call is viral if ``virus >= others``, as in the published tool. The window's score is
 ``virus / (others + virus)``.
 Record: the score is the mean score of its scored windows, and the logit is the mean logit of these
-windows. `virnucpro.classifier.decision` calls the record.
+windows. The logit of its pieces is their mean logit, weighted by length.
+`virnucpro.classifier.decision` calls the record.
 
-A missing item can still be computed by a resume, so its window has no score and its record has no
-call. A quarantined item will never have a score, so the call ignores this item.
+A missing item or piece can still be computed by a resume, so its window has no score and its record
+has no call. A quarantined one will never have a score, so the call ignores it.
 """
 
 from dataclasses import dataclass
@@ -18,25 +19,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.arrays import ByteArray, Float32Array, IntArray
 from virnucpro.classifier.calibration import LOGIT_LIMIT
+from virnucpro.encoders.genes.inputs import FACTS
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState
 
-__all__ = [
-    "Call",
-    "Evidence",
-    "RecordScores",
-    "Status",
-    "Thresholds",
-    "WindowCalls",
-    "call_windows",
-    "score_records",
-]
-
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-CodeArray = NDArray[np.uint8]
 Number = TypeVar("Number", np.int64, np.float32, np.float64)
 
 
@@ -100,27 +89,50 @@ class WindowCalls:
         (n_windows,) uint8, codes of `Call`, `Evidence` and `Status`.
     """
 
-    others: FloatArray
-    virus: FloatArray
-    score: FloatArray
+    others: Float32Array
+    virus: Float32Array
+    score: Float32Array
     n_items: IntArray
     n_scored: IntArray
     best_item: IntArray
-    call: CodeArray
-    evidence: CodeArray
-    status: CodeArray
+    call: ByteArray
+    evidence: ByteArray
+    status: ByteArray
 
     def logits(self) -> NDArray[np.float64]:
         """Return ``log(virus) - log(others)``, within `LOGIT_LIMIT`; NaN if not scored."""
-        with np.errstate(divide="ignore"):
-            logit = np.log(self.virus.astype(np.float64)) - np.log(self.others)
-        limited: NDArray[np.float64] = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
-        return limited
+        return _logits(self.others, self.virus)
 
     def block(self, first: int, last: int) -> "WindowCalls":
         """Return the calls of the windows ``first`` to ``last - 1``."""
-        values = (getattr(self, name)[first:last] for name in self.__slots__)
-        return WindowCalls(*values)
+        return self.select(slice(first, last))
+
+    def select(self, chosen: IntArray | slice) -> "WindowCalls":
+        """Return the calls of the chosen windows."""
+        return WindowCalls(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class PieceScores:
+    """Scores of the pieces of records.
+
+    Attributes
+    ----------
+    first
+        (n_records + 1,) int64, index of the first piece of each record.
+    length
+        (n_pieces,), bases of each piece.
+    scores
+        (n_pieces, 2 + n_facts) float32, scores of `others` and `virus`, then facts: numbers of
+        which a record has the sum.
+    state
+        (n_pieces,) uint8, codes of `RowState`.
+    """
+
+    first: IntArray
+    length: NDArray[np.int32]
+    scores: Float32Array
+    state: ByteArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +145,16 @@ class RecordScores:
         (n_records,) float32, mean score of the scored windows; NaN if none is scored.
     logit
         (n_records,) float64, mean logit of the scored windows; NaN if none is scored.
+    length
+        (n_records,) int64, bases of each record.
+    record_logit
+        (n_records,) float64, mean logit of the scored pieces; NaN if none is scored.
+    facts
+        (n_records, n_facts) float64, sums over the scored pieces; NaN if none is scored.
     n_windows, n_scored
         (n_records,) int64, number of windows, and of windows with a score.
     n_missing
-        (n_records,) int64, number of windows with a missing item.
+        (n_records,) int64, number of windows with a missing item, and of missing pieces.
     scored_bases
         (n_records,) int64, total length of the scored windows; an overlap is counted twice.
     best_window
@@ -146,24 +164,34 @@ class RecordScores:
         (n_records,) uint8, codes of `Evidence` and `Status`.
     """
 
-    score: FloatArray
+    score: Float32Array
     logit: NDArray[np.float64]
+    length: IntArray
+    record_logit: NDArray[np.float64]
+    facts: NDArray[np.float64]
     n_windows: IntArray
     n_scored: IntArray
     n_missing: IntArray
     scored_bases: IntArray
     best_window: IntArray
-    evidence: CodeArray
-    status: CodeArray
+    evidence: ByteArray
+    status: ByteArray
+
+    def fact(self, name: str) -> NDArray[np.float64]:
+        """Return the fact of this name, one of `FACTS`, (n_records,); NaN if it is not known."""
+        number = FACTS.index(name)
+        if number >= self.facts.shape[1]:
+            return np.full(len(self.facts), np.nan)
+        return self.facts[:, number]
 
 
 def call_windows(
     window_first_item: IntArray,
     item_row: IntArray,
-    scores: FloatArray,
-    state: CodeArray,
-    item_frame: CodeArray,
-    without_item: CodeArray,
+    scores: Float32Array,
+    state: ByteArray,
+    item_frame: ByteArray,
+    without_item: ByteArray,
 ) -> WindowCalls:
     """Compute the call of each window from the scores of its items.
 
@@ -219,11 +247,13 @@ def call_windows(
 
 def score_records(
     record_first_window: IntArray,
-    record_status: CodeArray,
+    record_status: ByteArray,
+    record_lengths: IntArray,
     windows: WindowCalls,
     window_lengths: IntArray,
+    pieces: PieceScores,
 ) -> RecordScores:
-    """Compute the score of each record from its windows.
+    """Compute the score of each record from its windows and pieces.
 
     Parameters
     ----------
@@ -232,15 +262,20 @@ def score_records(
         record r has the windows ``f[r]`` to ``f[r + 1] - 1``.
     record_status
         (n_records,) uint8, codes of `RecordStatus` from the sequence index.
+    record_lengths
+        (n_records,) int64, bases of each record.
     windows
         Result of `call_windows`.
     window_lengths
         (n_windows,) int64, bases of each window.
+    pieces
+        Scores of the pieces; without pieces, each record has 0.
     """
     scored = windows.status == Status.SCORED
     n_windows = np.diff(record_first_window)
     n_scored = _count(record_first_window, scored)
     n_missing = _count(record_first_window, windows.status == Status.MISSING)
+    n_missing += _count(pieces.first, pieces.state == RowState.MISSING)
     n_quarantined = _count(record_first_window, windows.status == Status.QUARANTINED)
 
     status = _structural_status(record_status)
@@ -258,9 +293,13 @@ def score_records(
         mean_logit = total(logit) / n_scored
     ranking = np.where(scored, windows.score, np.float32(-np.inf))
     evidence = _group(np.bitwise_or, record_first_window, windows.evidence, 0, np.int64)
+    record_logit, facts = _of_pieces(pieces)
     return RecordScores(
         score=score,
         logit=mean_logit,
+        length=np.asarray(record_lengths, np.int64),
+        record_logit=record_logit,
+        facts=facts,
         n_windows=n_windows,
         n_scored=n_scored,
         n_missing=n_missing,
@@ -271,7 +310,31 @@ def score_records(
     )
 
 
-def _structural_status(record_status: CodeArray) -> CodeArray:
+def _of_pieces(pieces: PieceScores) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean logit and sums of facts of each record; NaN without a scored piece."""
+    done = pieces.state == RowState.DONE
+    weight = np.where(done, pieces.length, 0).astype(np.float64)
+    logit = np.where(done, _logits(pieces.scores[:, 0], pieces.scores[:, 1]), 0)
+    scored = _count(pieces.first, done) > 0
+    with np.errstate(invalid="ignore"):
+        mean = _group(np.add, pieces.first, weight * logit, 0, np.float64) / _group(
+            np.add, pieces.first, weight, 0, np.float64
+        )
+    facts = np.full((len(scored), pieces.scores.shape[1] - 2), np.nan)
+    for number, values in enumerate(pieces.scores[:, 2:].T):
+        total = _group(np.add, pieces.first, np.where(done, values, 0), 0, np.float64)
+        facts[:, number] = np.where(scored, total, np.nan)
+    return mean, facts
+
+
+def _logits(others: Float32Array, virus: Float32Array) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore"):
+        logit = np.log(virus.astype(np.float64)) - np.log(others)
+    limited: NDArray[np.float64] = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+    return limited
+
+
+def _structural_status(record_status: ByteArray) -> ByteArray:
     """Translate `RecordStatus` codes of the sequence index into `Status` codes.
 
     Records with windows first get the code `NO_OPEN_FRAME`. The caller replaces this code if a
@@ -303,11 +366,11 @@ def _count(first: IntArray, values: NDArray[np.bool_]) -> IntArray:
     return _group(np.add, first, values, 0, np.int64)
 
 
-def _max(first: IntArray, values: FloatArray) -> FloatArray:
+def _max(first: IntArray, values: Float32Array) -> Float32Array:
     return _group(np.maximum, first, values, -np.inf, np.float32)
 
 
-def _argmax(first: IntArray, values: FloatArray) -> IntArray:
+def _argmax(first: IntArray, values: Float32Array) -> IntArray:
     """Return the position in `values` of each group's first maximum; -1 for an empty group.
 
     Group g has the values ``values[first[g]:first[g + 1]]``.

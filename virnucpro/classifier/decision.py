@@ -12,12 +12,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.classifier.calibration import Calibration, estimate_prevalence, q_values
+from virnucpro.classifier.calibration import Calibration, q_values
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
+from virnucpro.classifier.prevalence import (
+    Expectation,
+    Prevalence,
+    estimate_prevalence,
+    posterior,
+)
 from virnucpro.errors import UsageError
-
-__all__ = ["Decision", "Flag", "Reason", "RecordQuality", "decide", "require_applicable"]
 
 _NO_TIER: Final = 0
 _KNOWN: Final = 0.98
@@ -67,35 +71,46 @@ class RecordQuality:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RecordCalls:
     """Calls of all records, with their reasons: arrays with one entry per record.
 
     Attributes
     ----------
     call
         (n_records,) uint8, codes of `Call`.
-    probability, fdr
-        (n_records,) float64, calibrated probability and q-value; NaN without a score or without a
-        calibration. A record that cannot be called has no q-value.
+    calibrated, probability, fdr
+        (n_records,) float64: probability at a prevalence of one half, probability at `prevalence`,
+        and q-value; NaN without a score or without a calibration. A record that cannot be called
+        has no q-value.
     tier
         (n_records,) uint8: 0 if no preset calls the record viral, else 1 plus the position in
         `PRESETS` of the strictest preset that does.
     reason, flags
         (n_records,) uint8, codes of `Reason` and `Flag`.
     prevalence
-        Expected share of viral records that was used; None without a calibration.
+        Share of viral records that was assumed; None without a calibration.
     """
 
     call: NDArray[np.uint8]
+    calibrated: NDArray[np.float64]
     probability: NDArray[np.float64]
     fdr: NDArray[np.float64]
     tier: NDArray[np.uint8]
     reason: NDArray[np.uint8]
     flags: NDArray[np.uint8]
-    prevalence: float | None
+    prevalence: Prevalence | None
+
+    @property
+    def expectation(self) -> Expectation | None:
+        """Return what is expected of the viral calls; None without a calibration."""
+        if self.prevalence is None:
+            return None
+        viral = self.call == Call.VIRAL
+        false = float((1 - self.probability[viral]).sum())
+        return Expectation(self.prevalence, int(viral.sum()), false)
 
 
-def decide(
+def call_records(
     records: RecordScores,
     thresholds: Thresholds,
     calibration: Calibration | None = None,
@@ -103,7 +118,7 @@ def decide(
     quality: RecordQuality | None = None,
     *,
     other_window: bool = False,
-) -> Decision:
+) -> RecordCalls:
     """Return the calls of all records.
 
     Parameters
@@ -130,12 +145,12 @@ def decide(
     options = options or CallOptions()
     scored = records.status == Status.SCORED
     if calibration is None:
-        decision = _by_score(records, scored, thresholds, options)
+        calls = _by_score(records, scored, thresholds, options)
     else:
-        decision = _by_probability(records, scored, calibration, options, quality)
+        calls = _by_probability(records, scored, calibration, options, quality)
     if other_window:
-        decision.flags[scored] |= np.uint8(Flag.OTHER_WINDOW)
-    return decision
+        calls.flags[scored] |= np.uint8(Flag.OTHER_WINDOW)
+    return calls
 
 
 def _by_probability(
@@ -144,24 +159,17 @@ def _by_probability(
     calibration: Calibration,
     options: CallOptions,
     quality: RecordQuality | None,
-) -> Decision:
+) -> RecordCalls:
     """Return the calls of a calibrated bundle."""
-    prevalence = calibration.prevalence
-    probability = calibration.probability(
-        records.logit, records.n_scored, records.scored_bases, prevalence
-    )
-    probability[~scored] = np.nan
-    if options.prevalence is not None:
-        prevalence = (
-            estimate_prevalence(probability, prevalence)
-            if options.prevalence == "auto"
-            else options.prevalence
-        )
-        probability = calibration.probability(
-            records.logit, records.n_scored, records.scored_bases, prevalence
-        )
-        probability[~scored] = np.nan
+    log_odds = _log_odds(records, calibration)
+    log_odds[~scored] = np.nan
     abstained = _abstentions(records, scored, calibration, quality)
+    share = options.prevalence
+    if isinstance(share, float):
+        prevalence = Prevalence(share, share, share)
+    else:
+        prevalence = estimate_prevalence(log_odds[abstained == Reason.NONE])
+    probability = posterior(log_odds, prevalence.value)
     # Records that cannot be called do not count in the false discovery rate.
     fdr = q_values(np.where(abstained == Reason.NONE, probability, np.nan))
     preset = calibration.presets[options.preset]
@@ -180,7 +188,14 @@ def _by_probability(
         strict = probability >= calibration.presets[name].viral
         tier[strict & (abstained == Reason.NONE)] = number
     flags = _flags(quality, calibration, len(call))
-    return Decision(call, probability, fdr, tier, reason, flags, prevalence)
+    calibrated = posterior(log_odds, 0.5)
+    return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, prevalence)
+
+
+def _log_odds(records: RecordScores, calibration: Calibration) -> NDArray[np.float64]:
+    if calibration.records is None:
+        return calibration.log_odds(records.logit, records.n_scored, records.scored_bases)
+    return calibration.records.log_odds(records.record_logit, records.logit, records.length)
 
 
 def _abstentions(
@@ -237,7 +252,7 @@ def require_applicable(options: CallOptions, *, calibrated: bool) -> None:
 
 def _by_score(
     records: RecordScores, scored: NDArray[np.bool_], thresholds: Thresholds, options: CallOptions
-) -> Decision:
+) -> RecordCalls:
     """Return the calls of a bundle without calibration, by the thresholds of the score."""
     require_applicable(options, calibrated=False)
     viral, non_viral = thresholds.viral, thresholds.non_viral
@@ -247,8 +262,9 @@ def _by_score(
         scored, records.score >= np.float32(viral), records.score < np.float32(non_viral)
     )
     unknown = np.full(len(call), np.nan)
-    return Decision(
+    return RecordCalls(
         call=call,
+        calibrated=unknown,
         probability=unknown,
         fdr=unknown,
         tier=np.full(len(call), _NO_TIER, np.uint8),

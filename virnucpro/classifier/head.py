@@ -1,156 +1,322 @@
-"""The head (classifier): computes the scores of two classes from the joined vector of an item."""
+"""The head (classifier): computes scores of items from their joined vectors, with NumPy.
 
-from collections.abc import Sequence
+A file has the tensors of one of two kinds of heads:
+
+- published: (Linear, BatchNorm1d, ReLU) for each hidden layer, then Linear; two classes
+- standardised: features are standardised and clipped, layers with GELU, two or more classes
+
+Both become one `Head`: a batch norm is an affine function, so it is part of its linear layer.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-import torch
-from torch import nn
-from torch.nn.functional import batch_norm, pad
+import numpy as np
 
-from virnucpro.classifier.head_tensors import layer_sizes, standardised_shape
-from virnucpro.classifier.standardised_head import StandardisedHead, load_standardised
-from virnucpro.encoders.device import open_device
-from virnucpro.encoders.weights.fill import fill, init_empty_weights, read_safetensors
+from virnucpro.arrays import BoolArray, Float32Array, RealArray
+from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
+from virnucpro.errors import BundleError
 
-__all__ = ["Head", "load_head", "scores_of"]
+CLASSES: Final = 2
+"""Number of classes of a published head: others and virus."""
 
-_BLOCK_ROWS = 128
+OUTPUT: Final = "output"
+"""Name of the last layer."""
+
+MEAN: Final = "input.mean"
+SCALE: Final = "input.scale"
+VIRAL: Final = "output.viral"
+"""Tensors of a standardised head: mean and scale of each feature, and 1 for each viral class."""
+
+CLIP: Final = 6.0
+"""Largest absolute value of a standardised feature; the same in training."""
+
+EPSILON: Final = 1e-5
+"""Number that the batch norms of published heads add to the variance: torch's default."""
+
+_BLOCK_ROWS: Final = 128
 """Rows that a head scores together; always the same number, because rounding depends on it."""
 
-
-class _BatchNorm(nn.Module):
-    """``nn.BatchNorm1d`` without the buffer ``num_batches_tracked``."""
-
-    running_mean: torch.Tensor
-    running_var: torch.Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.register_buffer("running_mean", torch.zeros(width))
-        self.register_buffer("running_var", torch.ones(width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, training=self.training
-        )
+_HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
-class _Hidden(nn.Module):
-    """One hidden layer: linear, batch norm, ReLU, dropout."""
-
-    def __init__(self, wide: int, narrow: int, dropout: float) -> None:
-        super().__init__()
-        self.linear = nn.Linear(wide, narrow)
-        self.norm = _BatchNorm(narrow)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        dropped: torch.Tensor = self.dropout(torch.relu(self.norm(self.linear(x))))
-        return dropped
+def linear_of(number: int) -> str:
+    """Return the name prefix of a hidden layer's linear tensors: ``hidden.<number>.linear``."""
+    return f"hidden.{number}.linear"
 
 
-class Head(nn.Module):
-    """Multilayer perceptron as in the published tool.
+def norm_of(number: int) -> str:
+    """Return the name prefix of a hidden layer's batch norm tensors: ``hidden.<number>.norm``."""
+    return f"hidden.{number}.norm"
 
-    Layers: (Linear, BatchNorm1d, ReLU, Dropout) for each hidden layer, then Linear.
-    `head_shapes` returns the names and shapes of the tensors. The published heads are
-    ``Head((3328, 512, 2))``: 768 nucleotide dimensions, then 2560 protein dimensions.
+
+def head_shapes(sizes: Sequence[int]) -> Shapes:
+    """Return a dict with the name and shape of each tensor of a published head.
 
     Parameters
     ----------
     sizes
-        Lengths of the input vector, of each hidden layer, and of the output: 2 classes, others and
-        virus.
-    dropout
-        Fraction of hidden activations that are set to 0 in training mode.
+        Lengths of the input vector and of each hidden layer, and the number of classes.
     """
-
-    def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:
-        super().__init__()
-        pairs = pairwise(sizes[:-1])
-        self.hidden = nn.ModuleList(_Hidden(wide, narrow, dropout) for wide, narrow in pairs)
-        self.output = nn.Linear(sizes[-2], sizes[-1])
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the logits, ``(n, 2)``, of joined vectors, ``(n, dim)``."""
-        for layer in self.hidden:
-            vectors = layer(vectors)
-        logits: torch.Tensor = self.output(vectors)
-        return logits
-
-    @torch.inference_mode()
-    def scores(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the scores of items, computed from their joined vectors.
-
-        The scores of an item do not depend on the other items, except for rounding.
-
-        Parameters
-        ----------
-        vectors
-            ``(n, dim)`` of any floating-point type, one row per item, on the head's device.
-
-        Returns
-        -------
-        ``(n, 2)`` float32, softmax over the classes others and virus.
-
-        Raises
-        ------
-        RuntimeError
-            If the head is in training mode: batch norm would make scores depend on other items.
-        """
-        if self.training:
-            raise RuntimeError("the head is in training mode: call eval() before scores()")
-        return torch.softmax(self(vectors.float()), dim=1)
+    shapes: Shapes = {}
+    for number, (wide, narrow) in enumerate(pairwise(sizes[:-1])):
+        shapes |= affine(linear_of(number), wide, narrow)
+        shapes |= norm(norm_of(number), narrow)
+        shapes |= {f"{norm_of(number)}.running_{what}": (narrow,) for what in ("mean", "var")}
+    return shapes | affine(OUTPUT, sizes[-2], sizes[-1])
 
 
-def scores_of(head: "Head | StandardisedHead", vectors: torch.Tensor) -> torch.Tensor:
-    """Return the scores of vectors; the scores of a row do not depend on the other rows.
-
-    Matrix products of different heights round differently. So rows are scored in blocks of equal
-    height, and units of different sizes give the same tables.
-
-    Parameters
-    ----------
-    vectors
-        ``(n, dim)`` on the head's device.
-
-    Returns
-    -------
-    ``(n, 2)`` float32, or as `StandardisedHead.scores`
-    """
-    blocks = torch.split(vectors, _BLOCK_ROWS)
-    padding = (0, 0, 0, _BLOCK_ROWS - len(blocks[-1]))
-    padded = (*blocks[:-1], pad(blocks[-1], padding))
-    return torch.cat([head.scores(block) for block in padded])[: len(vectors)]
-
-
-def load_head(path: Path, device: str = "cpu") -> Head | StandardisedHead:
-    """Load a head from a file; the shapes of the tensors determine the layer sizes.
-
-    Parameters
-    ----------
-    path
-        Safetensors file with the tensor names of `Head` or of `StandardisedHead`.
-    device
-        Name of the torch device.
+def layer_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int, ...]:
+    """Return the layer sizes of a published head (input, hidden layers, classes) from its tensors.
 
     Raises
     ------
     BundleError
-        If the file cannot be read or does not contain a head.
-    DeviceError
-        If the device does not exist.
+        If the tensors are not the tensors of a head, or the number of classes is not 2.
     """
-    tensors = read_safetensors(path)
-    shapes = {name: tuple(one.shape) for name, one in tensors.items()}
-    standardised = standardised_shape(shapes, path)
-    if standardised is not None:
-        return load_standardised(tensors, standardised, path, device)
-    sizes = layer_sizes(shapes, path)
-    with init_empty_weights():
-        head = Head(sizes)
-    fill(head, tensors, path, open_device(device), torch.float32)
-    return head
+    found = (match for name in shapes if (match := _HIDDEN_WEIGHT.fullmatch(name)))
+    numbers = sorted(int(match[1]) for match in found)
+    names = [f"{layer}.weight" for layer in (*map(linear_of, numbers), OUTPUT)]
+    weights = [shapes[name] for name in names if name in shapes]
+    if len(weights) != len(names) or any(len(shape) != 2 for shape in weights):
+        raise BundleError(
+            f"{source} is not a classifier: matrices hidden.N.linear.weight or {OUTPUT}.weight "
+            "are missing or invalid. Get the bundle again."
+        )
+    classes = weights[-1][0]
+    if classes != CLASSES:
+        raise BundleError(
+            f"{source}: the classifier has {classes} classes, not {CLASSES} (others, virus). "
+            "Use another bundle."
+        )
+    return (weights[0][1], *(shape[0] for shape in weights))
+
+
+def standardised_sizes(
+    shapes: Mapping[str, tuple[int, ...]], source: Path
+) -> tuple[int, ...] | None:
+    """Return the layer sizes of a standardised head; None for a head without `MEAN`.
+
+    Raises
+    ------
+    BundleError
+        If a tensor is missing, unknown or of another shape.
+    """
+    if MEAN not in shapes:
+        return None
+    n_hidden = sum(re.fullmatch(r"hidden\.\d+\.bias", name) is not None for name in shapes)
+    names = _standardised_layers(n_hidden)
+    lengths = [shapes[MEAN], *(shapes.get(f"{name}.bias", ()) for name in names)]
+    if all(len(length) == 1 for length in lengths):
+        sizes = tuple(length[0] for length in lengths)
+        wanted: Shapes = {MEAN: sizes[:1], SCALE: sizes[:1], VIRAL: sizes[-1:]}
+        for name, (wide, narrow) in zip(names, pairwise(sizes), strict=True):
+            wanted |= affine(name, wide, narrow)
+        if sizes[-1] >= CLASSES and wanted == dict(shapes):
+            return sizes
+    raise BundleError(
+        f"{source} is not a classifier: tensors are missing, unknown or of other shapes than "
+        f"{MEAN}, {SCALE}, hidden.N, {OUTPUT} and {VIRAL} need. Get the bundle again."
+    )
+
+
+def _standardised_layers(n_hidden: int) -> list[str]:
+    return [*(f"hidden.{number}" for number in range(n_hidden)), OUTPUT]
+
+
+def head_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int, int]:
+    """Return the length of the vectors and the number of classes of a head of either kind.
+
+    Raises
+    ------
+    BundleError
+        If the tensors are not the tensors of a head.
+    """
+    sizes = standardised_sizes(shapes, source) or layer_sizes(shapes, source)
+    return sizes[0], sizes[-1]
+
+
+class _Layer(NamedTuple):
+    """A linear layer: ``x @ weight + bias``, float32."""
+
+    weight: Float32Array
+    bias: Float32Array
+
+
+class Head:
+    """Multilayer perceptron that scores vectors.
+
+    Attributes
+    ----------
+    layers
+        Linear layers, from the first to the output.
+    activation
+        Function between two layers.
+    viral
+        (n_classes,) bool: which classes are viral.
+    standard
+        Mean and scale of each feature; None for vectors that are used as they are.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[_Layer],
+        activation: Callable[[Float32Array], Float32Array],
+        viral: BoolArray,
+        standard: tuple[Float32Array, Float32Array] | None = None,
+    ) -> None:
+        self.layers, self.activation, self.viral = layers, activation, viral
+        self.standard = standard
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of the vectors."""
+        return len(self.layers[0].weight)
+
+    @property
+    def n_scores(self) -> int:
+        """Number of scores of an item: two, and one for each class if there are more than two."""
+        n_classes = len(self.viral)
+        return CLASSES + (n_classes if n_classes > CLASSES else 0)
+
+    def logits(self, vectors: RealArray) -> Float32Array:
+        """Return the logits of all classes, ``(n, n_classes)``, of vectors ``(n, dim)``."""
+        hidden = vectors.astype(np.float32, copy=False)
+        if self.standard is not None:
+            mean, scale = self.standard
+            hidden = np.clip((hidden - mean) / scale, -CLIP, CLIP)
+        for weight, bias in self.layers[:-1]:
+            hidden = self.activation(hidden @ weight + bias)
+        weight, bias = self.layers[-1]
+        return hidden @ weight + bias
+
+    def scores(self, vectors: RealArray) -> Float32Array:
+        """Return the scores of items: probabilities of others and virus, and of each class.
+
+        The probability of virus is the sum over all viral classes. The scores of an item do not
+        depend on the other items or on the number of threads: matrix products of other heights, or
+        divided between threads, round differently, so one thread scores blocks of equal height.
+
+        Parameters
+        ----------
+        vectors
+            ``(n, dim)`` of any floating-point type, one row per item.
+
+        Returns
+        -------
+        ``(n, 2)`` float32, or ``(n, 2 + n_classes)`` for more than two classes
+        """
+        n = len(vectors)
+        scores = np.empty((n, self.n_scores), np.float32)
+        block = np.zeros((_BLOCK_ROWS, vectors.shape[1]), np.float32)
+        with (
+            _blas().limit(limits=1),
+            np.errstate(invalid="ignore", over="ignore"),  # of vectors that are not finite
+        ):
+            for start in range(0, n, _BLOCK_ROWS):
+                rows = vectors[start : start + _BLOCK_ROWS]
+                block[: len(rows)] = rows
+                scores[start : start + len(rows)] = self._scores(self.logits(block))[: len(rows)]
+        return scores
+
+    def _scores(self, logits: Float32Array) -> Float32Array:
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        sides = [shares[:, kind].sum(axis=1) for kind in (~self.viral, self.viral)]
+        pair = np.stack(sides, axis=1)
+        return np.concatenate([pair, shares], axis=1) if shares.shape[1] > CLASSES else pair
+
+
+@cache
+def _blas() -> Any:  # noqa: ANN401 - threadpoolctl has no types
+    """Return the controller of the threads of NumPy's matrix products."""
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - commands read heads' shapes only
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _relu(x: Float32Array) -> Float32Array:
+    return np.maximum(x, np.float32(0))
+
+
+_ERF_ABOVE: Final = (
+    *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
+    *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
+)
+_ERF_BELOW: Final = (
+    *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03),
+    -1.42647390514189e-02,
+)
+"""Numerator and denominator of ``erf(x) / x`` for float32 up to 4: the factors of the powers of x
+squared, highest power first. Source: ``generic_fast_erf_float`` of Eigen."""
+
+
+def gelu(x: Float32Array) -> Float32Array:
+    """Return the exact GELU, ``x * P(normal variable < x)``, of float32 numbers."""
+    near = np.clip(x * np.float32(0.5**0.5), np.float32(-4), np.float32(4))
+    square = near * near
+    erf = near * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square)
+    found: Float32Array = np.float32(0.5) * x * (np.float32(1) + erf)
+    return found
+
+
+def _polynomial(factors: Sequence[float], x: Float32Array) -> Float32Array:
+    value = np.full_like(x, factors[0])
+    for factor in factors[1:]:
+        value *= x
+        value += np.float32(factor)
+    return value
+
+
+def load_head(path: Path) -> Head:
+    """Load a head from a safetensors file; the names and shapes of its tensors tell its kind.
+
+    Raises
+    ------
+    BundleError
+        If the file cannot be read or does not contain a head, a number is NaN or infinite, a scale
+        is not positive, or all classes are viral or none.
+    """
+    tensors = read_tensors(path)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    sizes = standardised_sizes(shapes, path)
+    if sizes is None:
+        published = layer_sizes(shapes, path)
+        require_shapes(head_shapes(published), shapes, path)
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise BundleError(
+                f"{path}: tensor {name!r} contains NaN or infinite numbers. Get the bundle again."
+            )
+    if sizes is None:
+        hidden = [_with_norm(tensors, number) for number in range(len(published) - 2)]
+        return Head([*hidden, _layer(tensors, OUTPUT)], _relu, np.array([False, True]))
+    if not (tensors[SCALE] > 0).all():
+        raise BundleError(f"{path}: a scale is not positive. Get the bundle again.")
+    viral = tensors[VIRAL] > 0
+    if viral.all() or not viral.any():
+        raise BundleError(f"{path}: all classes are viral, or none is. Get the bundle again.")
+    layers = [_layer(tensors, name) for name in _standardised_layers(len(sizes) - 2)]
+    return Head(layers, gelu, viral, (tensors[MEAN], tensors[SCALE]))
+
+
+def _layer(tensors: Mapping[str, Float32Array], name: str) -> _Layer:
+    return _Layer(np.ascontiguousarray(tensors[f"{name}.weight"].T), tensors[f"{name}.bias"])
+
+
+def _with_norm(tensors: Mapping[str, Float32Array], number: int) -> _Layer:
+    """Return a hidden layer and its batch norm as one linear layer, computed in float64."""
+    weight, bias = (tensors[f"{linear_of(number)}.{what}"] for what in ("weight", "bias"))
+    gain, shift, mean, variance = (
+        tensors[f"{norm_of(number)}.{what}"].astype(np.float64)
+        for what in ("weight", "bias", "running_mean", "running_var")
+    )
+    factor = gain / np.sqrt(variance + EPSILON)
+    return _Layer(
+        np.ascontiguousarray((weight.T * factor).astype(np.float32)),
+        ((bias - mean) * factor + shift).astype(np.float32),
+    )

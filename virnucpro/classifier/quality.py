@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.arrays import IntArray
 from virnucpro.classifier.decision import RecordQuality
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.spec import RecordStatus
-
-__all__ = ["is_complex", "record_quality"]
 
 _ENTROPY: Final = 3.2
 """Least entropy (bits) of the 3-mers of a complex record. 64 equally frequent 3-mers have 6 bits, a
@@ -41,8 +40,6 @@ _RECORDS: Final = 1 << 8
 """Most records in a batch: the number of a record and a 12-mer have 32 bits."""
 _CODES: Final = bytes(b"ACGT".find(letter) % 5 for letter in range(256))
 """Codes 0 to 3 of the letters ACGT, and 4 of every other letter."""
-
-IntArray: TypeAlias = NDArray[np.int64]
 
 
 def record_quality(

@@ -13,26 +13,74 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.classifier.calibration import LOGIT_LIMIT, Calibration
 from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls
-from virnucpro.classifier.decision import Decision, Reason
+from virnucpro.classifier.decision import Reason, RecordCalls
+from virnucpro.classifier.prevalence import posterior
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
-from virnucpro.classifier.two_states import Costs, viral_windows
 from virnucpro.sequences.index import SequenceIndex
 
-__all__ = [
-    "LEAST_WINDOWS",
-    "Regions",
-    "evidence_of",
-    "find_regions",
-    "window_log_odds",
-    "window_spans",
-    "without_short_ends",
-]
 
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Costs of the model, in the unit of the evidence.
+
+    Attributes
+    ----------
+    enter, leave
+        Cost of a change from non-viral to viral, and from viral to non-viral; 0 or more.
+    start
+        Lead of viral before the first window of a record.
+    """
+
+    enter: int
+    leave: int
+    start: int
+
+
+def viral_windows(evidence: IntArray, first: IntArray, costs: Costs) -> NDArray[np.bool_]:
+    """Return which windows are viral on the best path of each record.
+
+    Parameters
+    ----------
+    evidence
+        ``(n_windows,)``, evidence for viral of each window; 0 for a window without a score.
+        Integers, so that a result does not depend on the order of the additions.
+    first
+        ``(n_records + 1,)``, the first window of each record, then ``n_windows``.
+    costs
+        Costs of the changes.
+
+    Returns
+    -------
+    ``(n_windows,)`` bool
+    """
+    filled = np.diff(first) > 0
+    heads, tails = first[:-1][filled], first[1:][filled] - 1
+    low, high = np.full(len(evidence), -costs.enter), np.full(len(evidence), costs.leave)
+    low[heads] = high[heads] = costs.start
+    total = evidence.astype(np.int64)
+    # After each round, `clip(x, low, high) + total` of a window stands for `reach` steps. A window
+    # with low == high is known; the heads of records are, so no step joins two records.
+    reach, unknown = 1, np.flatnonzero(low < high)
+    while len(unknown):
+        before = unknown - reach
+        shift = total[before]
+        least, most = low[unknown] - shift, high[unknown] - shift
+        low[unknown] = np.clip(low[before], least, most)
+        high[unknown] = np.clip(high[before], least, most)
+        total[unknown] += shift
+        unknown = unknown[low[unknown] < high[unknown]]
+        reach *= 2
+    lead = low + total
+    viral = lead > costs.leave
+    decided = viral | (lead < -costs.enter)
+    viral[tails], decided[tails] = lead[tails] > 0, True
+    places = np.where(decided, np.arange(len(lead)), len(lead))
+    result: NDArray[np.bool_] = viral[np.minimum.accumulate(places[::-1])[::-1]]
+    return result
+
 
 LEAST_WINDOWS: Final = 10
 """Windows of the shortest record that is divided."""
@@ -57,7 +105,8 @@ class Regions:
     record
         (n,) int64, number of the record.
     start, end
-        (n,) int64, bases, 0-based and half open. The stretches of a record cover it.
+        (n,) int64, bases, 0-based and half open. The stretches of a record cover its
+        windows; none starts or ends in a run of unknown letters.
     viral
         (n,) bool; neighbours in a record differ.
     n_windows, n_scored
@@ -80,8 +129,8 @@ class Regions:
 
     def in_both(self, n_records: int) -> BoolArray:
         """Return for each record, ``(n_records,)``, whether it has stretches of both kinds."""
-        found: BoolArray = np.bincount(self.record, minlength=n_records) > 1
-        return found
+        both: BoolArray = np.bincount(self.record, minlength=n_records) > 1
+        return both
 
     def select(self, chosen: BoolArray | IntArray) -> "Regions":
         """Return the stretches where `chosen`, ``(n,)``, is true, or those with its numbers."""
@@ -92,7 +141,7 @@ def find_regions(
     index: SequenceIndex,
     windows: WindowBlocks,
     records: RecordScores,
-    decision: Decision,
+    calls: RecordCalls,
     calibration: Calibration,
 ) -> Regions:
     """Return the stretches of all records of at least 10 windows that can be called.
@@ -102,15 +151,15 @@ def find_regions(
     are in memory.
     """
     able = (records.n_windows >= LEAST_WINDOWS) & (records.status == Status.SCORED)
-    able &= (decision.reason == Reason.NONE) | (decision.reason == Reason.UNCERTAIN)
-    prevalence = decision.prevalence or calibration.prevalence
+    able &= (calls.reason == Reason.NONE) | (calls.reason == Reason.UNCERTAIN)
+    prevalence = calls.prevalence.value if calls.prevalence else 0.5
     parts = [_in_block(index, windows, np.zeros(0, np.int64), calibration, prevalence)]
     for first, last in record_blocks(index):
         chosen = first + np.flatnonzero(able[first:last])
         if len(chosen):
             parts.append(_in_block(index, windows, chosen, calibration, prevalence))
     names = [field.name for field in fields(Regions)]
-    return Regions(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+    return Regions(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _in_block(
@@ -155,7 +204,7 @@ def _in_block(
         n_scored=counted,
         score=score,
         log_odds=mean,
-        probability=calibration.probability(logit, counted, n_bases, prevalence),
+        probability=posterior(calibration.log_odds(logit, counted, n_bases), prevalence),
     )
 
 
@@ -191,12 +240,11 @@ def window_log_odds(
 ) -> FloatArray:
     """Return the calibrated log-odds of the windows at `place`; NaN for a window without a score.
 
-    `lengths` are their bases. The prevalence is that of the bundle.
+    `lengths` are their bases. The prevalence is one half.
     """
-    one = np.ones(len(lengths), np.int64)
-    chance = calibration.probability(calls.logits()[place], one, lengths, calibration.prevalence)
-    with np.errstate(divide="ignore"):
-        odds: FloatArray = np.clip(np.log(chance) - np.log1p(-chance), -LOGIT_LIMIT, LOGIT_LIMIT)
+    single = np.ones(len(lengths), np.int64)
+    fitted = calibration.log_odds(calls.logits()[place], single, lengths)
+    odds: FloatArray = np.clip(fitted, -LOGIT_LIMIT, LOGIT_LIMIT)
     odds[calls.status[place] != Status.SCORED] = np.nan
     return odds
 
@@ -222,10 +270,10 @@ def evidence_of(log_odds: FloatArray, first: IntArray) -> IntArray:
 def window_spans(starts: IntArray, ends: IntArray, owner: IntArray) -> tuple[IntArray, IntArray]:
     """Return starts and ends of windows, cut in the middle of each overlap of two neighbours.
 
-    `owner` is the record of each window. The windows of a record then cover it without an overlap.
+    `owner` is the record of each window. Windows beside a run of unknown letters end at the run.
     """
     starts, ends = starts.copy(), ends.copy()
-    inner = np.flatnonzero(owner[1:] == owner[:-1])
+    inner = np.flatnonzero((owner[1:] == owner[:-1]) & (ends[:-1] > starts[1:]))
     middle = (ends[inner] + starts[inner + 1]) // 2
     ends[inner] = starts[inner + 1] = middle
     return starts, ends

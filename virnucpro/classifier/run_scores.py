@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.classifier.consensus import (
+    PieceScores,
     RecordScores,
     Status,
     WindowCalls,
@@ -20,8 +21,6 @@ from virnucpro.classifier.consensus import (
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.coverage import Coverage
-
-__all__ = ["RunWindows", "WindowBlocks", "record_blocks", "run_windows", "score_run"]
 
 _WINDOWS_AT_ONCE = 1 << 16
 _WINDOWS_KEPT = 1 << 18
@@ -80,33 +79,60 @@ def record_blocks(index: SequenceIndex) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def score_run(index: SequenceIndex, windows: WindowBlocks) -> RecordScores:
-    """Return the scores of all records of a run, as `score_records`; about 54 bytes per record."""
-    empty = _score_block(index, windows, 0, 0)
+def score_run(
+    index: SequenceIndex, windows: WindowBlocks, coverage: Coverage, n_classes: int = 0
+) -> RecordScores:
+    """Return the scores of all records of a run, as `score_records`.
+
+    The memory needed is about 70 bytes per record, and 8 for each fact. `n_classes` is the number
+    of classes in the scores of `coverage`: 0 for a classifier of two classes.
+    """
+    empty = _score_block(index, windows, coverage, n_classes, 0, 0)
     names = RecordScores.__slots__
-    result = RecordScores(
-        *(np.empty(index.n_records, getattr(empty, name).dtype) for name in names)
-    )
+    shapes = [(getattr(empty, name).shape[1:], getattr(empty, name).dtype) for name in names]
+    result = RecordScores(*(np.empty((index.n_records, *rest), kind) for rest, kind in shapes))
     for first, last in record_blocks(index):
-        block = _score_block(index, windows, first, last)
+        block = _score_block(index, windows, coverage, n_classes, first, last)
         for name in names:
             getattr(result, name)[first:last] = getattr(block, name)
     return result
 
 
 def _score_block(
-    index: SequenceIndex, windows: WindowBlocks, first: int, last: int
+    index: SequenceIndex,
+    windows: WindowBlocks,
+    coverage: Coverage,
+    n_classes: int,
+    first: int,
+    last: int,
 ) -> RecordScores:
     first_window = index.record_first_window[first : last + 1]
     start, stop = int(first_window[0]), int(first_window[-1])
     records = score_records(
         first_window - start,
         index.record_status[first:last],
+        index.record_lengths[first:last],
         windows.block(start, stop),
         index.window_ends[start:stop] - index.window_starts[start:stop],
+        piece_scores(index, coverage, n_classes, first, last),
     )
     records.best_window[records.best_window >= 0] += start
     return records
+
+
+def piece_scores(
+    index: SequenceIndex, coverage: Coverage, n_classes: int, first: int, last: int
+) -> PieceScores:
+    """Return the scores of the pieces of the records ``first`` to ``last - 1``, as `score_run`."""
+    first_piece = index.record_first_piece[first : last + 1]
+    rows = index.piece_row[int(first_piece[0]) : int(first_piece[-1])]
+    columns = [0, 1, *range(2 + n_classes, coverage.scores.shape[1])]
+    return PieceScores(
+        first_piece - first_piece[0],
+        index.row_lengths[rows],
+        coverage.scores[rows][:, columns],
+        coverage.row_state[rows],
+    )
 
 
 def _status_without_item(index: SequenceIndex, first: int, last: int) -> NDArray[np.uint8]:

@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-__all__ = ["ExitCode"]
-
 
 class ExitCode(IntEnum):
     """Exit code of a command.

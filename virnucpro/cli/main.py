@@ -2,6 +2,8 @@
 
 import argparse
 import difflib
+import errno
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,42 +11,49 @@ from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from virnucpro import __version__
-from virnucpro.cli.advice import advice_for
+from virnucpro.bundles.checksums import DENIED
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import printable
-from virnucpro.errors import BundleError, InputError, UsageError, VirnucproError
+from virnucpro.errors import BundleError, InputError, NoLocksError, UsageError, VirnucproError
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
-__all__ = ["full_parser", "main"]
-
-_COMMANDS: Final = {
-    "predict": "identify viral sequences",
-    "embed": "compute one embedding per sequence",
-    "launch": "process many files, with one run folder per file",
-    "frames": "write windows and stop-free reading frames as FASTA",
-    "plan": "prepare a run that several machines compute",
-    "work": "compute a part of a planned run on this machine",
-    "submit": "start the tasks of a run on a cluster",
-    "merge": "write the tables of a run that several machines compute",
-    "rescue": "begin a round for the missing units of such a run",
-    "status": "print the progress of a run or launch",
-    "verify": "check all files of a run for damage",
-    "report": "write report.html of one run or several",
-    "plot": "draw the scores of a run, or of one sequence, as PNG, SVG or PDF",
-    "rescore": "call the sequences of a run by another rule, without computing scores again",
-    "aggregate": "write the outputs of a partial run, or join segments",
-    "train": "train a classifier on labelled sequences",
-    "bundle": "list, show, fetch, verify and move bundles",
-    "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
-    "parity": "compare results of a device and precision with those of the CPU at fp32",
-    "bench": "measure the throughput of an encoder on this machine",
-    "cite": "print the publications to cite",
-    "completion": "print a completion script for a shell",
+_GROUPS: Final = {
+    "Identify": {
+        "predict": "identify viral sequences",
+        "report": "write report.html of one run or several",
+        "plot": "draw the scores of a run, or of one sequence, as PNG, SVG or PDF",
+        "rescore": "call the sequences of a run by another rule, without computing scores again",
+        "launch": "process many files, with one run folder per file",
+    },
+    "Look after a run": {
+        "status": "print the progress of a run or launch",
+        "verify": "check all files of a run for damage",
+        "aggregate": "write the outputs of a partial run, or join segments",
+    },
+    "Many machines": {
+        "plan": "prepare a run that several machines compute",
+        "submit": "start the tasks of a run on a cluster",
+        "work": "compute a part of a planned run on this machine",
+        "merge": "write the tables of a run that several machines compute",
+        "rescue": "begin a round for the missing units of such a run",
+    },
+    "Models": {
+        "bundle": "list, show, fetch, verify and move bundles",
+        "train": "train a classifier on labelled sequences",
+        "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
+        "parity": "compare results of a device and precision with those of the CPU at fp32",
+        "bench": "measure the throughput of an encoder on this machine",
+    },
+    "Embeddings": {
+        "embed": "compute one embedding per sequence",
+        "frames": "write windows and stop-free reading frames as FASTA",
+    },
+    "Other": {
+        "cite": "print the publications to cite",
+        "completion": "print a completion script for a shell",
+    },
 }
 """Help of each command. Its module ``commands.NAME_command`` adds the description and options."""
-
-_CLUSTER: Final = {"plan", "work", "merge", "rescue", "submit"}
-"""Commands for one run on many machines; their modules are in ``commands/cluster/``."""
 
 _EPILOG: Final = """\
 Run virnucpro COMMAND --help for the options of one command.
@@ -65,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(words).parse_args(words)
-    resumable = getattr(arguments, "resume", None) is not None
+    offered: frozenset[str] = getattr(arguments, "offered", frozenset())
+    resumable = "resume" in offered
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
@@ -81,11 +91,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         # System error advice is about output folders; this message already names the missing file.
         if isinstance(error, InputError | BundleError) and isinstance(cause, FileNotFoundError):
             cause = None
+        if isinstance(error, NoLocksError) and "lock" in offered:
+            error.add_note("If no other process uses this folder, add --no-lock.")
         _complain(error, cause, resumable=resumable)
         return ExitCode.FAILED
     except (OSError, MemoryError) as error:
         _complain(error, error, resumable=resumable)
         return ExitCode.FAILED
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Formatter that lists the commands in groups."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - has no public name
+            return super()._format_action(action)
+        first = {next(iter(members)): group for group, members in _GROUPS.items()}
+        texts = []
+        self._indent()
+        for command in action._get_subactions():  # noqa: SLF001
+            texts.append(f"\n{first[command.dest]}:\n" if command.dest in first else "")
+            texts.append(self._format_action(command))
+        self._dedent()
+        return "".join(texts)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -97,7 +125,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override] # one signature for ArgumentParser's overloads
         self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse arguments; for an unknown argument, print this parser's usage and exit."""
+        """Parse arguments; for an unknown argument, print an error of this parser and exit."""
         words = list(args or ())
         self._check_words(words)
         behind: list[str] = []
@@ -112,9 +140,9 @@ class _Parser(argparse.ArgumentParser):
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and message; exit with the code of wrong usage."""
-        self.print_usage(sys.stderr)
-        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n")
+        """Print the message in one line and how to get help; exit with the code of wrong usage."""
+        details = f"Run {self.prog} --help for details."
+        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n{details}\n")
 
     def _check_words(self, words: Sequence[str]) -> None:
         # the names of the commands or actions, if this parser has any
@@ -148,14 +176,15 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         prog="virnucpro",
         description="Identify viral sequences in FASTA and FASTQ files.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action="version", version=f"virnucpro {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, text in _COMMANDS.items():
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listed = [(group, *one) for group, members in _GROUPS.items() for one in members.items()]
+    for group, name, text in listed:
         command = commands.add_parser(name, help=text)
         if name in words:
-            folder = "commands.cluster" if name in _CLUSTER else "commands"
+            folder = "commands.cluster" if group == "Many machines" else "commands"
             module = import_module(f"virnucpro.cli.{folder}.{name}_command")
             command.description = module.__doc__
             module.add_options(command)
@@ -164,7 +193,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def full_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line with the options of all commands."""
-    return _parser(list(_COMMANDS))
+    return _parser([name for members in _GROUPS.values() for name in members])
 
 
 def _complain(
@@ -176,3 +205,54 @@ def _complain(
         texts.append(advice_for(cause, resumable=resumable) or "")
     lines = [printable(line) for text in texts if text for line in text.split("\n")]
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)
+
+
+_NOT_WRITABLE = "make the folder writable, or choose another one"
+_NOT_A_FOLDER = "a file has the same name as a required folder: choose another output folder"
+_ALTERNATIVES = {
+    errno.EROFS: _NOT_WRITABLE,
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EPERM: _NOT_WRITABLE,
+    errno.ENOTDIR: _NOT_A_FOLDER,
+    errno.EEXIST: _NOT_A_FOLDER,
+}
+_REPAIRS = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "your disk quota is used up: free disk space",
+    errno.EFBIG: "the file exceeds the size limit: raise it (ulimit -f)",
+    errno.ENOENT: "check that the folder exists and its disk is mounted",
+    errno.ESTALE: "the network file system lost the file: check that it is mounted",
+    errno.EIO: "the disk or its connection fails: ask the administrator of the machine",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "the machine has too many open files: close some programs",
+    errno.ENOMEM: "free memory, or raise its limit (ulimit -v)",
+    errno.EAGAIN: "no more processes or threads are allowed: raise the limit (ulimit -u)",
+}
+"""Advice by error number; after this step, the same command can succeed."""
+
+
+def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
+    """Return advice for the user about `error`; None if the system's message is sufficient.
+
+    Parameters
+    ----------
+    resumable
+        True if the command has an option ``--resume``.
+    """
+    code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
+    if code in _REPAIRS:
+        return f"{_REPAIRS[code]}, then rerun the command{' with --resume' if resumable else ''}"
+    if code in DENIED and (unreadable := _unreadable_file(error)) is not None:
+        return unreadable
+    return None if code is None else _ALTERNATIVES.get(code)
+
+
+def _unreadable_file(error: OSError | MemoryError) -> str | None:
+    """Return advice about a file without read permission; None if `error` has another cause."""
+    name = getattr(error, "filename", None)
+    if not isinstance(name, str | bytes | os.PathLike):
+        return None
+    path = os.fsdecode(name)
+    if not os.path.isfile(path) or os.access(path, os.R_OK):  # noqa: PTH113 - as Path
+        return None
+    return f"its owner can give you permission to read it: chmod a+r {shlex.quote(path)}"

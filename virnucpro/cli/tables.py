@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Sequence
 
-__all__ = ["aligned"]
-
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
     """Return a line of text for each row of a table; columns are aligned by spaces.

@@ -3,6 +3,7 @@
 from virnucpro.dispatch.dispatcher import Dispatcher
 from virnucpro.dispatch.protocol import (
     CleanupFailed,
+    Outcome,
     SetupFailed,
     TaskError,
     TaskStarted,
@@ -16,6 +17,7 @@ __all__ = [
     "BaseWorker",
     "CleanupFailed",
     "Dispatcher",
+    "Outcome",
     "SetupFailed",
     "TaskError",
     "TaskStarted",

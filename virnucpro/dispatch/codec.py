@@ -17,25 +17,6 @@ from typing import NamedTuple, TypeGuard
 
 from virnucpro.runtime.shared import Region, Ring
 
-__all__ = [
-    "LARGE",
-    "NUMBERS",
-    "TIMED_OUT",
-    "Body",
-    "Failed",
-    "Packed",
-    "RingWriter",
-    "Stored",
-    "as_body",
-    "from_body",
-    "is_short",
-    "pack_answers",
-    "pack_bodies",
-    "pack_plain",
-    "unpack",
-    "unpack_answers",
-]
-
 LARGE = 1 << 16
 """Minimum size in bytes of a value that is sent through shared memory."""
 
@@ -88,7 +69,7 @@ Body = bytes | memoryview | Stored | Failed
 """A pickle, the place of a pickle in shared memory, or an error instead of a value."""
 
 
-class Packed(NamedTuple):
+class Encoded(NamedTuple):
     """A result that the worker has encoded but not sent yet."""
 
     body: Body

@@ -1,47 +1,130 @@
 """Dispatcher: runs a stream of tasks on worker processes that stay alive between tasks."""
 
+import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, cast
 
-from virnucpro.dispatch.callbacks import Callbacks
-from virnucpro.dispatch.engine import Engine
+from virnucpro.dispatch.loop import DispatchLoop
 from virnucpro.dispatch.protocol import (
     Answers,
     CleanupFailed,
+    DispatchStats,
     Event,
+    Outcome,
+    SetupFailed,
     TaskError,
+    TaskRetried,
+    TaskStarted,
     TaskSuccess,
     TaskTimeout,
     WorkerDied,
     in_order,
+    one_by_one,
 )
-from virnucpro.dispatch.rules import Rules
-from virnucpro.dispatch.stats import DispatchStats
 from virnucpro.dispatch.stream import Stream
-from virnucpro.dispatch.worker import BaseWorker
-from virnucpro.dispatch.worker_handle import WorkerSlot
+from virnucpro.dispatch.worker import BaseWorker, Result, Task
+from virnucpro.dispatch.worker_handle import Rules, WorkerSlot
 from virnucpro.dispatch.worker_main import Assignment
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.devices import Device, devices_of_ranks, parse_devices
 
-__all__ = ["SETUP_S", "Dispatcher", "worker_ids"]
+_log = logging.getLogger("virnucpro.dispatch")
+
+
+class Callbacks:
+    """The user's functions for the events of a run, called in the thread of `Dispatcher.run`.
+
+    Parameters
+    ----------
+    on_success
+        Called as ``on_success(task_id, result, worker_id)``.
+    on_error
+        ``on_error(task_id, traceback, worker_id)``: the task raised an exception, could not be
+        pickled, or its worker died. ``worker_id`` is None if all workers failed before the task
+        could start.
+    on_timeout
+        ``on_timeout(task_id, timeout, worker_id)``: the task exceeded the limit in seconds.
+        By default, `on_error` is called with a sentence instead.
+    on_setup_fail
+        ``on_setup_fail(gpu_id, traceback)``: the setup of a worker failed permanently. Other
+        workers run all tasks. By default, the failure is logged as a warning.
+    on_task_start
+        ``on_task_start(task_id, worker_id)``: a worker started an attempt at the task. It is called
+        before the callback for the result or the error of the task.
+    on_retry
+        ``on_retry(task_id, attempts, error, worker_id)``: the worker died during the task, and the
+        task is retried. ``attempts`` is the number of failed attempts.
+    on_fault
+        ``on_fault(event)`` with a `WorkerDied` or `CleanupFailed`. By default, the event is
+        logged as a warning.
+    """
+
+    def __init__(
+        self,
+        on_success: Callable[[int, Any, int], object],
+        on_error: Callable[[int, str, int | None], object] | None = None,
+        on_timeout: Callable[[int, float, int], object] | None = None,
+        on_setup_fail: Callable[[int, str], object] | None = None,
+        on_task_start: Callable[[int, int], object] | None = None,
+        on_retry: Callable[[int, int, str, int], object] | None = None,
+        on_fault: Callable[[WorkerDied | CleanupFailed], object] | None = None,
+    ) -> None:
+        self.on_success = on_success
+        self._on_setup_fail = on_setup_fail or _log_setup_failure
+        self._on_fault = on_fault or _log_fault
+        # Each function is called with the attributes of its event.
+        self._functions: dict[type, Callable[..., object] | None] = {
+            TaskSuccess: on_success,
+            TaskError: on_error,
+            TaskTimeout: on_timeout,
+            TaskStarted: on_task_start,
+            TaskRetried: on_retry,
+        }
+
+    def call(self, event: Event) -> None:
+        """Call the function for `event`: the user's function, else the default if there is one."""
+        if isinstance(event, SetupFailed):
+            self._on_setup_fail(event.gpu_id, event.error)
+        elif isinstance(event, WorkerDied | CleanupFailed):
+            self._on_fault(event)
+        elif isinstance(event, TaskTimeout) and self._functions[TaskTimeout] is None:
+            if on_error := self._functions[TaskError]:
+                on_error(event.task_id, event.error, event.worker_id)
+        elif function := self._functions.get(type(event)):
+            function(*(getattr(event, name) for name in event.__match_args__))
+
+
+def _log_setup_failure(gpu_id: int, error: str) -> None:
+    _log.warning("the worker of gpu_id %d failed permanently in its setup: %s", gpu_id, error)
+
+
+def _log_fault(fault: WorkerDied | CleanupFailed) -> None:
+    if isinstance(fault, CleanupFailed):
+        _log.warning("the worker of gpu_id %d failed in its cleanup: %s", fault.gpu_id, fault.error)
+    else:
+        doing = "idle" if fault.task_id is None else f"running task {fault.task_id}"
+        _log.warning("worker %d died (%s) while %s", fault.worker_id, fault.exit, doing)
+
 
 SETUP_S = 600.0
 """Default time limit of a worker's setup in seconds."""
 
 
-class Dispatcher:
+class Dispatcher(Generic[Task, Result]):
     """Sends the tasks of a generator to worker processes; every task gets exactly one answer.
 
-    The generator and all callbacks run in the thread that calls `run`. The generator must not wait
-    for an answer. While the generator or a callback blocks, dead workers are not replaced. At most
-    `queue_size` tasks are in memory: received from the generator, but not answered yet.
+    `imap` yields the answers, failures too; `map` yields results and raises at a failure; `run`
+    calls a function for each event.
+
+    The generator and all callbacks run in the thread that calls these methods. The generator must
+    not wait for an answer. While the generator or a callback blocks, dead workers are not replaced.
+    At most `queue_size` tasks are in memory: received from the generator, but not answered yet.
     If a worker dies, a new process replaces it. Only the running task counts as the cause and may
     fail; the worker's other tasks are reassigned. A task may be started several times, but is
     answered once.
@@ -97,7 +180,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        worker_cls: type[BaseWorker],
+        worker_cls: type[BaseWorker[Task, Result]],
         gpu_ids: Sequence[int] | None = None,
         queue_size: int = 1024,
         suppress_worker_output: bool = False,  # noqa: FBT001, FBT002 - the signature that users know
@@ -143,7 +226,7 @@ class Dispatcher:
         self._environments = [{**(environment or {}), **mask} for mask in masks]
         self._log_folder = log_folder
         self._busy = threading.Lock()
-        self._engine: Engine | None = None
+        self._loop: DispatchLoop | None = None
         self._stream = Stream((), 0)
         self._stats = DispatchStats()
 
@@ -155,8 +238,8 @@ class Dispatcher:
 
     def run(
         self,
-        generator: Iterable[Any],
-        on_success: Callable[[int, Any, int], object],
+        generator: Iterable[Task],
+        on_success: Callable[[int, Result, int], object],
         on_error: Callable[[int, str, int | None], object] | None = None,
         on_timeout: Callable[[int, float, int], object] | None = None,
         on_setup_fail: Callable[[int, str], object] | None = None,
@@ -178,7 +261,7 @@ class Dispatcher:
         generator
             Yields the tasks: objects that can be pickled. They are numbered from 0.
         on_success, on_error, on_timeout, on_setup_fail, on_task_start, on_retry, on_fault
-            See `virnucpro.dispatch.callbacks.Callbacks`.
+            See `virnucpro.dispatch.dispatcher.Callbacks`.
         on_exit
             Called once when all workers have ended, even if the run fails.
         base_seed
@@ -220,49 +303,112 @@ class Dispatcher:
             if on_exit is not None:
                 on_exit()
 
-    def map(
+    def imap(
         self,
-        iterable: Iterable[Any],
+        tasks: Iterable[Task],
         *,
         base_seed: int = 42,
         task_timeout: float | None = None,
         keywords: Mapping[str, Any] | None = None,
         **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
-    ) -> Iterator[Any]:
+    ) -> Iterator[Outcome[Task, Result]]:
+        """Run the tasks of an iterable; yield one `Outcome` per task. No failed task raises.
+
+        Outcomes come as the tasks finish, or with ``ordered=True`` of the dispatcher in the order
+        of the tasks. After `shutdown`, no more tasks are read, and all tasks that were read have an
+        outcome. The other parameters are those of `run`.
+
+        Raises
+        ------
+        RuntimeError
+            If all workers failed permanently, or `terminate` stopped the run. First, each task that
+            was read and not answered has an outcome with status ``died``.
+        Exception
+            The error of the iterable, raised after the outcomes of its earlier tasks.
+        """
+        setup_kwargs |= keywords or {}
+        return self._outcomes(tasks, base_seed, task_timeout, setup_kwargs, ordered=self._ordered)
+
+    def map(
+        self,
+        iterable: Iterable[Task],
+        *,
+        base_seed: int = 42,
+        task_timeout: float | None = None,
+        keywords: Mapping[str, Any] | None = None,
+        **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
+    ) -> Iterator[Result]:
         """Run the tasks of an iterable; yield their results in the order of the tasks.
 
         Raises
         ------
         WorkerError
-            If a task fails or times out.
+            At the first task that fails, times out or kills its worker; the run then ends. With
+            `imap`, failures are values and the run continues.
+        RuntimeError, Exception
+            As for `imap`.
         """
-        callbacks = Callbacks(lambda *_: None)
-        rules = replace(self._rules, fair=False)
         setup_kwargs |= keywords or {}
-        with self._events(iterable, base_seed, task_timeout, setup_kwargs, rules) as events:
-            for event in in_order(events):
-                self._stats.note(event)
-                match event:
-                    case TaskSuccess():
-                        yield event.data
-                        self._stream.delivered += 1
-                    case TaskError(task_id, error, worker_id):
-                        raise WorkerError(f"task {task_id} failed on worker {worker_id}: {error}")
-                    case TaskTimeout(task_id, limit, worker_id):
-                        raise WorkerError(
-                            f"task {task_id} exceeded its limit of {limit:g} s on worker "
-                            f"{worker_id}."
-                        )
-                    case _:
+        with closing(
+            self._outcomes(iterable, base_seed, task_timeout, setup_kwargs, ordered=True)
+        ) as outcomes:
+            for outcome in outcomes:
+                if outcome.status != "success":
+                    raise WorkerError(
+                        f"task {outcome.number} failed on worker {outcome.worker}: "
+                        f"{outcome.error.rstrip()}\nmap stops at the first failed task. To receive "
+                        "failures as values, use imap."
+                    )
+                yield cast("Result", outcome.value)
+
+    def _outcomes(
+        self,
+        tasks: Iterable[Task],
+        base_seed: int,
+        task_timeout: float | None,
+        keywords: dict[str, Any],
+        *,
+        ordered: bool,
+    ) -> Generator[Outcome[Task, Result], None, None]:
+        callbacks = Callbacks(lambda *_: None)
+        rules = replace(self._rules, fair=not ordered)
+        held: dict[int, Task] = {}  # the tasks in memory
+
+        def numbered() -> Iterator[Task]:
+            for number, task in enumerate(tasks):
+                held[number] = task
+                yield task
+
+        with self._events(numbered(), base_seed, task_timeout, keywords, rules) as events:
+            try:
+                for event in in_order(events) if ordered else one_by_one(events):
+                    self._stats.note(event)
+                    if not isinstance(event, TaskSuccess | TaskError | TaskTimeout):
                         callbacks.call(event)
+                        continue
+                    number = event.task_id
+                    yield Outcome(
+                        held.pop(number),
+                        number,
+                        event.status,
+                        cast("Result | None", event.data),
+                        event.error,
+                        event.worker_id,
+                        event.seconds,
+                    )
+                    self._stream.delivered += 1
+            except RuntimeError as error:
+                for number in sorted(held):
+                    yield Outcome(held.pop(number), number, "died", None, str(error), None, 0.0)
+                raise
 
     def shutdown(self) -> None:
         """Read no more tasks; the run ends when the tasks in memory are answered.
 
         This method returns immediately. Any thread, callback or signal handler may call it.
         """
-        if self._engine is not None:
-            self._engine.drain()
+        if self._loop is not None:
+            self._loop.drain()
 
     def terminate(self) -> None:
         """Stop the run: the workers get SIGTERM, then SIGKILL, and `run` raises RuntimeError.
@@ -270,8 +416,8 @@ class Dispatcher:
         This method returns immediately. Any thread may call it. It has no effect without
         a run.
         """
-        if self._engine is not None:
-            self._engine.terminate()
+        if self._loop is not None:
+            self._loop.terminate()
 
     def get_stats(self) -> dict[str, Any]:
         """Return the state of the current or last run. Any thread may call this.
@@ -285,9 +431,9 @@ class Dispatcher:
         `time.monotonic`), last_duration (mean seconds per task in the worker's last message of
         results), and the counts of this worker.
         """
-        engine, in_flight = self._engine, self._stream.in_flight
-        busy = {} if engine is None else engine.current_tasks()
-        durations = {} if engine is None else engine.durations
+        loop, in_flight = self._loop, self._stream.in_flight
+        busy = {} if loop is None else loop.current_tasks()
+        durations = {} if loop is None else loop.durations
         stats = self._stats.as_dict()
         for worker_id, one in stats["workers"].items():
             task = busy.get(worker_id)
@@ -318,8 +464,8 @@ class Dispatcher:
             self._stream = Stream(tasks, self.queue_size)
             self._stats = DispatchStats(slot.worker_id for slot in slots)
             most = max(1, self.queue_size // (2 * len(slots)))
-            self._engine = Engine(slots, self._stream, rules, most)
-            with closing(self._engine.events()) as events:
+            self._loop = DispatchLoop(slots, self._stream, rules, most)
+            with closing(self._loop.events()) as events:
                 yield events
         finally:
             self._stats.finish()

@@ -1,23 +1,11 @@
-"""Events of a dispatcher's run as plain data, and a function that puts answers into task order."""
+"""Events of a dispatcher's run as plain data, their order, and their counts by worker."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Generic, Literal
 
-__all__ = [
-    "Answer",
-    "Answers",
-    "CleanupFailed",
-    "Event",
-    "SetupFailed",
-    "TaskError",
-    "TaskRetried",
-    "TaskStarted",
-    "TaskSuccess",
-    "TaskTimeout",
-    "WorkerDied",
-    "WorkerReady",
-    "in_order",
-]
+from virnucpro.dispatch.worker import Result, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +30,9 @@ class TaskSuccess:
     task_id: int
     data: object
     worker_id: int
+    seconds: float = field(default=0.0, kw_only=True)
+    status: ClassVar[Literal["success"]] = "success"
+    error: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +40,15 @@ class TaskError:
     """A task failed; this is its final answer.
 
     `error` is a traceback, or describes the death of the worker. `worker_id` is None if all workers
-    failed before the task could run.
+    failed before the task could run. `status`, `seconds`: as for `Outcome`.
     """
 
     task_id: int
     error: str
     worker_id: int | None
+    status: Literal["error", "died"] = field(default="error", kw_only=True)
+    seconds: float = field(default=0.0, kw_only=True)
+    data: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,14 @@ class TaskTimeout:
     task_id: int
     timeout: float
     worker_id: int
+    seconds: float = field(default=0.0, kw_only=True)
+    status: ClassVar[Literal["timeout"]] = "timeout"
+    data: ClassVar[None] = None
+
+    @property
+    def error(self) -> str:
+        """The timeout as a sentence."""
+        return f"the task exceeded its limit of {self.timeout:g} s."
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,46 @@ class Answers:
     task_ids: range | list[int]
     data: list[object]
     worker_id: int
+    seconds: float = field(default=0.0, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Task, Result]):
+    """The final answer to one task, a success or a failure, as a value; see `Dispatcher.imap`.
+
+    Attributes
+    ----------
+    task
+        The task, as the iterable yielded it.
+    number
+        Number of the task, from 0.
+    status
+        ``success``; ``error``: `process` raised an error, or the task or its result could not be
+        pickled; ``timeout``: the time limit was exceeded; ``died``: no attempt was finished because
+        workers died, all workers failed, or the run was stopped.
+    value
+        The result; None after a failure.
+    error
+        Traceback or reason of the failure; empty after a success.
+    worker
+        Number of the last worker; None if none ran the task.
+    seconds
+        Duration of the last attempt in seconds. For tasks of milliseconds, the mean of tasks that
+        were answered together. 0 if no attempt began.
+    """
+
+    task: Task
+    number: int
+    status: Literal["success", "error", "timeout", "died"]
+    value: Result | None
+    error: str
+    worker: int | None
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the task succeeded."""
+        return self.status == "success"
 
 
 Answer = Answers | TaskSuccess | TaskError | TaskTimeout
@@ -130,22 +172,134 @@ Answer = Answers | TaskSuccess | TaskError | TaskTimeout
 Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | CleanupFailed | WorkerDied
 
 
-def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield one answer per task, in ascending order of task ids.
+def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
+    """Split each `Answers` event into one `TaskSuccess` per task; yield other events unchanged."""
+    for event in events:
+        if isinstance(event, Answers):
+            worker_id, seconds = event.worker_id, event.seconds
+            for task_id, data in zip(event.task_ids, event.data, strict=True):
+                yield TaskSuccess(task_id, data, worker_id, seconds=seconds)
+        else:
+            yield event
 
-    Each `Answers` event is split into `TaskSuccess` events. Events that are not answers are yielded
-    immediately.
+
+def in_order(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events `one_by_one`, and answers in ascending order of task ids.
+
+    Events that are not answers are yielded immediately.
     """
     held: dict[int, Event] = {}
     turn = 0
-    for event in events:
-        if isinstance(event, Answers):
-            for task_id, data in zip(event.task_ids, event.data, strict=True):
-                held[task_id] = TaskSuccess(task_id, data, event.worker_id)
-        elif isinstance(event, TaskSuccess | TaskError | TaskTimeout):
+    for event in one_by_one(events):
+        if isinstance(event, TaskSuccess | TaskError | TaskTimeout):
             held[event.task_id] = event
         else:
             yield event
         while turn in held:
             yield held.pop(turn)
             turn += 1
+
+
+RECENT = 8
+"""Maximum number of recent errors that the statistics contain, one line each."""
+
+
+@dataclass(slots=True)
+class WorkerStats:
+    """Task counts and status of one worker.
+
+    Attributes
+    ----------
+    status
+        ``initializing``, ``idle`` (setup finished, with or without a task), ``restarting``,
+        ``error`` (the setup failed permanently) or ``finished``.
+    completed, failed, timeouts
+        Numbers of answers: results, errors, exceeded time limits.
+    retries, deaths
+        Numbers of retried tasks, and of deaths of the worker's process.
+    """
+
+    status: str = "initializing"
+    completed: int = 0
+    failed: int = 0
+    timeouts: int = 0
+    retries: int = 0
+    deaths: int = 0
+
+
+class DispatchStats:
+    """Task counts and statuses of all workers of a run.
+
+    Parameters
+    ----------
+    worker_ids
+        Ids of the workers.
+    """
+
+    def __init__(self, worker_ids: Iterable[int] = ()) -> None:
+        # The key None is for tasks that no worker could run.
+        self._by_worker: dict[int | None, WorkerStats] = {one: WorkerStats() for one in worker_ids}
+        self._setup_failures = 0
+        self._cleanup_failures = 0
+        self._recent: deque[str] = deque(maxlen=RECENT)
+
+    def worker_stats(self, worker_id: int | None) -> WorkerStats:
+        """Return the counts and the status of one worker.
+
+        If `worker_id` is None, return the counts of tasks that no worker could run.
+        """
+        return self._by_worker.setdefault(worker_id, WorkerStats())
+
+    def note(self, event: Event) -> None:
+        """Add an event to the counts of its worker, and update the status of this worker."""
+        counts = self.worker_stats(event.worker_id)
+        match event:
+            case TaskSuccess():
+                counts.completed += 1
+            case TaskError(task_id, error):
+                counts.failed += 1
+                self._recent.append(f"task {task_id}: {_last_line(error)}")
+            case TaskTimeout(task_id, timeout):
+                counts.timeouts += 1
+                self._recent.append(f"task {task_id}: exceeded its limit of {timeout:g} s")
+            case TaskRetried(task_id, _, error):
+                counts.retries += 1
+                self._recent.append(f"task {task_id}, retried: {_last_line(error)}")
+            case WorkerReady():
+                counts.status = "idle"
+            case WorkerDied():
+                counts.deaths += 1
+                counts.status = "restarting"
+            case SetupFailed(_, error, worker_id):
+                self._setup_failures += 1
+                counts.status = "error"
+                self._recent.append(f"worker {worker_id}, setup: {_last_line(error)}")
+            case CleanupFailed(_, error, worker_id):
+                self._cleanup_failures += 1
+                self._recent.append(f"worker {worker_id}, cleanup: {_last_line(error)}")
+
+    def finish(self) -> None:
+        """Set the status of each worker to ``finished`` at the end of the run; keep ``error``."""
+        for counts in self._by_worker.values():
+            if counts.status != "error":
+                counts.status = "finished"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a dict of totals, recent errors, and the counts and status of each worker."""
+        by_worker = self._by_worker.copy()
+        names = ("completed", "failed", "timeouts", "retries", "deaths")
+        return {
+            **{name: sum(getattr(one, name) for one in by_worker.values()) for name in names},
+            "setup_failures": self._setup_failures,
+            "cleanup_failures": self._cleanup_failures,
+            "recent": list(self._recent),
+            "workers": {
+                worker_id: asdict(one)
+                for worker_id, one in by_worker.items()
+                if worker_id is not None
+            },
+        }
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]

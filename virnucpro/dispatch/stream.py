@@ -4,8 +4,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-__all__ = ["PULL_S", "Stream", "Tasks"]
-
 PULL_S = 0.002
 """Maximum seconds spent in the generator before the messages of workers are handled."""
 

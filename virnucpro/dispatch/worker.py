@@ -7,9 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-__all__ = ["BaseWorker", "WorkerUnusable", "file_of", "import_file"]
+if TYPE_CHECKING:  # the default is for a BaseWorker without type parameters
+    from typing_extensions import TypeVar
+
+    Task = TypeVar("Task", default=Any)
+    Result = TypeVar("Result", default=Any)
+else:
+    from typing import TypeVar
+
+    Task, Result = TypeVar("Task"), TypeVar("Result")
 
 _PREFIX = "virnucpro_worker_"
 """Prefix of the names of modules that `import_file` imports."""
@@ -23,8 +31,11 @@ class WorkerUnusable(Exception):  # noqa: N818 - a state of the worker, not an e
     """
 
 
-class BaseWorker(ABC):
+class BaseWorker(ABC, Generic[Task, Result]):
     """Base class of a worker, which runs one setup and then tasks in its own process.
+
+    A type checker knows the types of tasks and results from ``BaseWorker[Task, Result]``; without
+    parameters, both are Any.
 
     Define a subclass at the top level of a module that can be imported. Its ``__init__`` must have
     no arguments and should be fast; it runs in the worker's process.
@@ -57,7 +68,7 @@ class BaseWorker(ABC):
         """
 
     @abstractmethod
-    def process(self, data: Any) -> Any:  # noqa: ANN401 - tasks and results are the user's
+    def process(self, data: Task) -> Result:
         """Process one task and return its result, any object that can be pickled.
 
         Copy tensors to the CPU (``.cpu()``); otherwise the parent must initialize CUDA to read
@@ -79,7 +90,7 @@ class BaseWorker(ABC):
         """
         self._beat()
 
-    def cleanup(self) -> None:  # noqa: B027 - few workers need one
+    def cleanup(self) -> None:
         """Release the resources of `setup`; called once after the last task."""
 
 

@@ -1,5 +1,6 @@
 """One worker as the parent process sees it: its process, its tasks and its answers."""
 
+import math
 import os
 import time
 import traceback
@@ -20,10 +21,8 @@ from virnucpro.dispatch.codec import (
     unpack,
 )
 from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted, TaskTimeout
-from virnucpro.dispatch.result_sender import WAITING
-from virnucpro.dispatch.rules import Rules
 from virnucpro.dispatch.stream import Tasks
-from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, Assignment, serve
+from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, WAITING, Assignment, serve
 from virnucpro.runtime.child import Setup
 from virnucpro.runtime.feed import Feed
 from virnucpro.runtime.process import Child, HandedOver
@@ -32,15 +31,62 @@ from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
 from virnucpro.runtime.watchdog import Watched
 
-__all__ = [
-    "LATE_TASK",
-    "BatchSizer",
-    "CurrentTask",
-    "Ending",
-    "State",
-    "WorkerHandle",
-    "WorkerSlot",
-]
+HARD_GRACE_S = 0.5
+"""Seconds that a worker has to end a late task itself; then the parent kills the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Time limits and options of one run.
+
+    Attributes
+    ----------
+    max_attempts
+        Maximum number of attempts for a task if workers die while they run it.
+    setup_timeout, cleanup_timeout, task_timeout
+        Limits in seconds; None for no limit. After the last answer, `cleanup_timeout` also applies
+        to unfinished setups.
+    progress_timeout
+        Maximum time in seconds that a worker with tasks makes no progress; None for no limit.
+    one_at_a_time
+        Whether a worker gets a task only after it has answered its previous task.
+    fair
+        Whether each worker that is still in its setup gets one of the first tasks.
+    report_starts
+        Whether the run yields `TaskStarted` events.
+
+    Raises
+    ------
+    ValueError
+        If `max_attempts` is below 1, or a time limit is not a number above 0.
+    """
+
+    max_attempts: int
+    setup_timeout: float | None
+    cleanup_timeout: float | None
+    progress_timeout: float | None
+    one_at_a_time: bool = False
+    fair: bool = True
+    report_starts: bool = False
+    task_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}.")
+        for name in ("setup_timeout", "cleanup_timeout", "progress_timeout", "task_timeout"):
+            seconds = getattr(self, name)
+            # A comparison with NaN is never true.
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ValueError(
+                    f"{name} must be a number of seconds above 0 or None for no limit, "
+                    f"not {seconds!r}."
+                )
+
+    @property
+    def task_limit(self) -> float | None:
+        """Seconds from the start of a task until the parent kills the worker; None for no limit."""
+        return None if self.task_timeout is None else self.task_timeout + HARD_GRACE_S
+
 
 BATCH_S = 0.01
 """Target duration of a batch in seconds."""
@@ -226,6 +272,11 @@ class WorkerHandle:
         serial: int = abs(self._memory.words[RUNNING])
         return serial if self.answered < serial <= self.answered + self.outstanding else None
 
+    @property
+    def seconds_in_task(self) -> float:
+        """Seconds since the start of the last started task."""
+        return time.monotonic() - self._memory.times[STARTED]
+
     def deadlines(self, rules: Rules, *, all_answered: bool) -> Iterator[Watched]:
         """Yield the worker's current time limits: for setup, progress, task or cleanup."""
         limits: list[tuple[str, float | None, object]] = []
@@ -304,6 +355,7 @@ class WorkerHandle:
         """
         self._batch_sizer.note(count, seconds)
         self.alone = False
+        each = seconds / count
         plain, values = unpack(frame)
         while values:
             batch = self._batches[0]
@@ -315,10 +367,10 @@ class WorkerHandle:
             self.outstanding -= len(some)
             self.answered += len(some)
             if plain:
-                yield Answers(fresh, some, self.worker_id)
+                yield Answers(fresh, some, self.worker_id, seconds=each)
             else:
                 for task_id, body in zip(fresh, some, strict=True):
-                    yield self._answer(task_id, body, timeout)  # type: ignore[arg-type]
+                    yield self._answer(task_id, body, timeout, each)  # type: ignore[arg-type]
 
     def ids_between(self, first: int, stop: int) -> list[int]:
         """Return the ids of unanswered tasks with serial numbers ``first + 1`` to `stop`."""
@@ -361,10 +413,11 @@ class WorkerHandle:
         ring = self._memory.downwards
         return ring.put(pieces) if ring.fits(pieces) else None
 
-    def _answer(self, task_id: int, body: Body, timeout: float | None) -> Answer:
+    def _answer(self, task_id: int, body: Body, timeout: float | None, seconds: float) -> Answer:
         if not isinstance(body, Failed):
             try:
-                return Answers([task_id], [from_body(body, self._memory.upwards)], self.worker_id)
+                data = [from_body(body, self._memory.upwards)]
+                return Answers([task_id], data, self.worker_id, seconds=seconds)
             except Exception:  # noqa: BLE001 - runs the user's code, which may raise anything
                 body = Failed(
                     f"{traceback.format_exc()}The result cannot be unpickled in the parent: return "
@@ -375,5 +428,5 @@ class WorkerHandle:
                     self._memory.words[WAITING] = 0
                     os.eventfd_write(self._space, 1)
         if body.traceback is None:
-            return TaskTimeout(task_id, timeout or 0.0, self.worker_id)
-        return TaskError(task_id, body.traceback, self.worker_id)
+            return TaskTimeout(task_id, timeout or 0.0, self.worker_id, seconds=seconds)
+        return TaskError(task_id, body.traceback, self.worker_id, seconds=seconds)

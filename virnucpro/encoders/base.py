@@ -1,25 +1,23 @@
-"""Types for encoders: token ids, view, precision, and `EncoderSpec`. Does not import torch."""
+"""Types for encoders: view, precision, `EncoderSpec` and `Encoder`. Does not import torch."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from virnucpro.encoders.pooling import Pooling
-from virnucpro.errors import BundleError
-
-__all__ = ["EncoderSpec", "IntArray", "Precision", "View"]
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
+from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.encoders.pooling import MEAN, Pooling, PoolingPlan
+from virnucpro.errors import BundleError, InputError
 
 View: TypeAlias = Literal["nucleotide", "protein"]
 """Kind of sequence that an encoder reads."""
 
 Precision: TypeAlias = Literal["fp32", "fp16", "bf16"]
 """Type of the weights and of the arithmetic; vectors are pooled in fp32 with any of them."""
+
+Tokeniser: TypeAlias = Callable[[Sequence[bytes]], list[IntArray]]
+"""Converts sequences to token ids, special tokens included: (n_tokens,) int64 arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +68,73 @@ class EncoderSpec:
                 "again."
             )
         return self.folder / self.files[role]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder(ABC):
+    """A loaded encoder: it converts sequences of one view to vectors.
+
+    Attributes
+    ----------
+    name
+        Name in the bundle, or name of the weights file.
+    dim
+        Length of a vector.
+    view
+        Kind of sequence: nucleotide or protein.
+    tokeniser
+        Converts sequences to token ids, special tokens included.
+    plan
+        Pooling, and the treatment of long sequences.
+    """
+
+    name: str
+    dim: int
+    view: View
+    tokeniser: Tokeniser
+    plan: PoolingPlan = field(default=MEAN, kw_only=True)
+
+    def tokenise(self, sequences: Sequence[bytes]) -> list[IntArray]:
+        """Convert sequences to token ids, special tokens included.
+
+        Parameters
+        ----------
+        sequences
+            Letters in either case. An unknown letter becomes the encoder's unknown token.
+
+        Returns
+        -------
+        list of (n_tokens,) int64
+            In the order of `sequences`.
+
+        Raises
+        ------
+        InputError
+            If a sequence is empty: the mean over its tokens is undefined.
+        """
+        for position, sequence in enumerate(sequences):
+            if not sequence:
+                raise InputError(
+                    f"sequence {position} of {len(sequences)} is empty, and {self.name} cannot "
+                    "encode it. Remove empty sequences."
+                )
+        return [self.plan.truncated(ids) for ids in self.tokeniser(sequences)]
+
+    def vectors(self, batch: Sequence[IntArray]) -> Float32Array:
+        """Return the vectors of tokenised sequences, as `launch`."""
+        return self.launch(self.collate(batch))()
+
+    @abstractmethod
+    def collate(self, batch: Sequence[IntArray]) -> Any:  # noqa: ANN401 - each encoder has its own type
+        """Return a batch of tokenised sequences for `launch`; another thread may call it."""
+
+    @abstractmethod
+    def launch(self, batch: Any) -> Callable[[], Float32Array]:  # noqa: ANN401 - as above
+        """Start to encode a batch; return a function that waits for its vectors.
+
+        Returns
+        -------
+        callable
+            Its result is (n, dim) float32, in the order of the batch. With one vector per token, n
+            is the number of tokens without special tokens.
+        """

@@ -18,19 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.encoders.base import IntArray
+from virnucpro.arrays import IntArray
 from virnucpro.errors import UsageError
-
-__all__ = [
-    "BATCH_TOKENS",
-    "MOST_TOKENS",
-    "Filling",
-    "TokenBudget",
-    "batches",
-    "is_fitted",
-    "length_class",
-    "longest_first",
-]
 
 
 def longest_first(lengths: npt.ArrayLike) -> IntArray:

@@ -1,45 +1,61 @@
-"""Devices of encoders: types, memory, out-of-memory errors, and the largest batch that fits."""
+"""Devices of encoders: types, memory, out-of-memory errors, and the largest batch that fits.
 
+Without encoders that use torch, nothing here imports torch.
+"""
+
+import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
-import torch
 
-from virnucpro.encoders.base import Precision
+from virnucpro.encoders.base import Encoder, Precision
 from virnucpro.encoders.batching import length_class
-from virnucpro.encoders.encoder import Encoder
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.machine import available_memory, usable_memory
 
-__all__ = [
-    "Shortage",
-    "device_bytes",
-    "device_name",
-    "dtype_of",
-    "fitting_budget",
-    "free_bytes",
-    "is_out_of_memory",
-    "open_device",
-    "probe",
-    "try_batch",
-    "within_memory",
-]
+if TYPE_CHECKING:
+    import torch
 
-_DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_DTYPES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_USERS: Final[set[int]] = set()
+"""Process that uses torch; a fork inherits that of its parent."""
 
 
 def device_name(kind: str) -> str:
     """Return the model name of the GPU for the kind ``cuda``, otherwise `kind` (``cpu``).
 
-    Token budgets are stored under this name, because they apply to one device model only.
+    Token budgets are stored under this name, because they apply to one device model only. A process
+    without torch computes on the CPU, and returns `kind`.
     """
-    return torch.cuda.get_device_name() if kind == "cuda" else kind
+    torch = sys.modules.get("torch")
+    if kind != "cuda" or torch is None:
+        return kind
+    name: str = torch.cuda.get_device_name()
+    return name
 
 
-def dtype_of(precision: Precision) -> torch.dtype:
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Set the CPU threads of torch during the block; do nothing in a process without torch."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def dtype_of(precision: Precision) -> "torch.dtype":
     """Return the torch dtype of a precision.
 
     Raises
@@ -49,17 +65,30 @@ def dtype_of(precision: Precision) -> torch.dtype:
     """
     if precision not in _DTYPES:
         raise UsageError(f"unknown precision {precision!r}; choose one of {', '.join(_DTYPES)}")
-    return _DTYPES[precision]
+    import torch
+
+    dtype: torch.dtype = getattr(torch, _DTYPES[precision])
+    return dtype
 
 
-def open_device(name: str) -> torch.device:
+def open_device(name: str) -> "torch.device":
     """Return the torch device of this name after a test allocation.
 
     Raises
     ------
     DeviceError
-        If there is no such device, or torch was built without support for it.
+        If there is no such device, or torch was built without support for it; if a parent of this
+        process has used torch before the fork.
     """
+    import torch
+
+    if {*_USERS, os.getpid()} != {os.getpid()}:
+        raise DeviceError(
+            "this process is a fork of one in which torch has computed, where torch waits for "
+            'ever. Start processes with multiprocessing.get_context("spawn"), or compute in the '
+            "parent only."
+        )
+    _USERS.add(os.getpid())
     # cuBLAS may add up parts of an fp16 product in fp16, which overflows at 65,504
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     try:
@@ -73,16 +102,20 @@ def open_device(name: str) -> torch.device:
     return device
 
 
-def device_bytes(device: torch.device) -> int | None:
+def device_bytes(device: "torch.device") -> int | None:
     """Return the total memory of a CPU or GPU in bytes; None for other devices."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.mem_get_info(device)[1]
     return usable_memory() if device.type == "cpu" else None
 
 
-def free_bytes(device: torch.device) -> int | None:
+def free_bytes(device: "torch.device") -> int | None:
     """Return the free memory of a CPU or GPU in bytes; None for other devices."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.mem_get_info(device)[0]
     return available_memory() if device.type == "cpu" else None
 
@@ -126,11 +159,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch has an exception type for GPU memory. Errors of torch's CPU allocator, of cuBLAS and of
     C++ are recognised by their texts.
     """
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
-    if isinstance(error, torch.AcceleratorError):
+    if is_device_failure(error):
         return getattr(error, "error_code", None) == _CUDA_MEMORY_ALLOCATION
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _UNTYPED)
+
+
+def is_device_failure(error: BaseException) -> bool:
+    """Return whether an error is torch's error of a GPU, which is then unusable in this process."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.AcceleratorError)
 
 
 def within_memory(work: Callable[[], Result]) -> Result | Shortage:
@@ -148,7 +188,8 @@ def within_memory(work: Callable[[], Result]) -> Result | Shortage:
             raise
         wanted = _WANTED.search(str(error))
     # After the except block, because within it the traceback keeps the frames and tensors alive.
-    torch.cuda.empty_cache()
+    if torch := sys.modules.get("torch"):
+        torch.cuda.empty_cache()
     return Shortage(wanted[1] if wanted else "")
 
 
@@ -199,5 +240,5 @@ def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
     """
     (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
     batch = [np.resize(ids, length)] * max(1, tokens // length)
-    tried = within_memory(lambda: encoder.encode(encoder.collate(batch)).cpu())
+    tried = within_memory(partial(encoder.vectors, batch))
     return tried if isinstance(tried, Shortage) else None

@@ -1,4 +1,4 @@
-"""A loaded encoder (tokenise, collate, encode) and its packed batches.
+"""A loaded encoder (tokenise, collate, encode), its packed batches, and pooling to vectors.
 
 A packed batch has its sequences end to end, the longest first, without padding. Sequences of equal
 length are adjacent and form a group (`Run`). Layers that treat each token separately compute all
@@ -9,28 +9,18 @@ compute all sequences at once by their offsets.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
-from virnucpro.encoders.base import IntArray, View
+from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, Tokeniser
 from virnucpro.encoders.batching import BATCH_TOKENS
-from virnucpro.encoders.pooling import MEAN, PoolingPlan
-from virnucpro.errors import InputError
-
-__all__ = [
-    "CPU_STEP",
-    "LEAST_ROWS",
-    "Chunked",
-    "Encoder",
-    "Packed",
-    "Run",
-    "mean_of_runs",
-    "means_by_runs",
-    "means_by_segments",
-    "pack",
-]
+from virnucpro.encoders.config import EncoderConfig
+from virnucpro.encoders.device import device_bytes, dtype_of, open_device
+from virnucpro.encoders.memory import require_memory
+from virnucpro.encoders.pooling import PoolingPlan
 
 LEAST_ROWS: Final = 32
 """Smallest number of rows of a matrix. With fewer rows, matrix products use other kernels with
@@ -75,7 +65,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedBatch:
     """A packed batch of n sequences with `total` tokens.
 
     Attributes
@@ -114,7 +104,7 @@ class Packed:
         """Number of tokens in the longest sequence of the batch; 0 without sequences."""
         return self.runs[0].length if self.runs else 0
 
-    def to(self, device: torch.device) -> "Packed":
+    def to(self, device: torch.device) -> "PackedBatch":
         """Return a copy on `device`; to a GPU, the copy is asynchronous on the current stream."""
         tensors = {
             name: getattr(self, name) for name in ("tokens", "offsets", "positions", "places")
@@ -125,7 +115,7 @@ class Packed:
         return replace(self, **moved)
 
 
-def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
+def pack(batch: Sequence[IntArray], step: int = 1) -> PackedBatch:
     """Pack token ids end to end, the longest sequence first; equal lengths in input order.
 
     Parameters
@@ -137,7 +127,7 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
 
     Returns
     -------
-    Packed
+    PackedBatch
         The packed batch, on the CPU.
     """
     lengths = np.array([len(ids) for ids in batch], dtype=np.int64)
@@ -149,7 +139,7 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> Packed:
     filler = np.zeros(max(LEAST_ROWS, total + -total % step) - total, dtype=np.int64)
     tokens = np.concatenate([*(batch[i] for i in order), filler])
     positions = np.arange(total) - np.repeat(offsets[:-1], lengths[order])
-    return Packed(
+    return PackedBatch(
         torch.from_numpy(tokens),
         _runs(lengths),
         torch.from_numpy(offsets.astype(np.int32)),
@@ -169,7 +159,7 @@ def _runs(lengths: IntArray) -> tuple[Run, ...]:
 
 
 def mean_of_runs(
-    hidden: torch.Tensor, packed: Packed, *, first: int = 0, last: int = 0
+    hidden: torch.Tensor, packed: PackedBatch, *, first: int = 0, last: int = 0
 ) -> torch.Tensor:
     """Return the mean token vector of each sequence, computed in fp32 for any dtype of `hidden`.
 
@@ -192,7 +182,7 @@ def mean_of_runs(
     return reduce(hidden, packed, first, last)[packed.places]
 
 
-def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
+def means_by_runs(hidden: torch.Tensor, packed: PackedBatch, first: int, last: int) -> torch.Tensor:
     """Compute the mean token vector of each sequence, one group of equal lengths at a time.
 
     The parameters are those of `mean_of_runs`. The result is (n, dim) float32 in packed order,
@@ -208,7 +198,9 @@ def means_by_runs(hidden: torch.Tensor, packed: Packed, first: int, last: int) -
     )
 
 
-def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: int) -> torch.Tensor:
+def means_by_segments(
+    hidden: torch.Tensor, packed: PackedBatch, first: int, last: int
+) -> torch.Tensor:
     """Compute the mean token vectors of all sequences with one GPU kernel.
 
     The parameters are those of `mean_of_runs`. The result is (n, dim) float32 in packed order,
@@ -227,7 +219,7 @@ def means_by_segments(hidden: torch.Tensor, packed: Packed, first: int, last: in
 
 
 class Chunked(NamedTuple):
-    """Packed batches of the chunks of long sequences; see `Encoder.collate`.
+    """Packed batches of the chunks of long sequences; see `TorchEncoder.collate`.
 
     Attributes
     ----------
@@ -239,7 +231,7 @@ class Chunked(NamedTuple):
         (chunks,) float32: number of tokens of each chunk, without special tokens.
     """
 
-    parts: tuple[Packed, ...]
+    parts: tuple[PackedBatch, ...]
     counts: tuple[int, ...]
     sizes: torch.Tensor
 
@@ -249,63 +241,22 @@ class Chunked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Encoder:
-    """A loaded encoder: it converts sequences of one view to vectors.
+class TorchEncoder(Encoder):
+    """An encoder with a model of torch.
 
     Attributes
     ----------
-    name
-        Name in the bundle, or name of the weights file.
-    dim
-        Length of a vector.
-    view
-        Kind of sequence: nucleotide or protein.
-    tokeniser
-        Converts sequences to token ids, special tokens included.
     module
-        Converts a `Packed` batch of at least one sequence to (n, dim) float32 vectors, in the order
+        Converts a batch of at least one sequence to (n, dim) float32 vectors, in the order
         before packing.
     device
         Device of the module.
-    plan
-        Pooling, and the treatment of long sequences.
     """
 
-    name: str
-    dim: int
-    view: View
-    tokeniser: Callable[[Sequence[bytes]], list[IntArray]]
-    module: Callable[[Packed], torch.Tensor]
+    module: Callable[[PackedBatch], torch.Tensor]
     device: torch.device
-    plan: PoolingPlan = MEAN
 
-    def tokenise(self, sequences: Sequence[bytes]) -> list[IntArray]:
-        """Convert sequences to token ids, special tokens included.
-
-        Parameters
-        ----------
-        sequences
-            Letters in either case. An unknown letter becomes the encoder's unknown token.
-
-        Returns
-        -------
-        list of (n_tokens,) int64
-            In the order of `sequences`.
-
-        Raises
-        ------
-        InputError
-            If a sequence is empty: the mean over its tokens is undefined.
-        """
-        for position, sequence in enumerate(sequences):
-            if not sequence:
-                raise InputError(
-                    f"sequence {position} of {len(sequences)} is empty, and {self.name} cannot "
-                    "encode it. Remove empty sequences."
-                )
-        return [self.plan.truncated(ids) for ids in self.tokeniser(sequences)]
-
-    def collate(self, batch: Sequence[IntArray]) -> Packed | Chunked:
+    def collate(self, batch: Sequence[IntArray]) -> PackedBatch | Chunked:
         """Return a packed batch of tokenised sequences on the encoder's device, for `encode`.
 
         Another thread may call `collate` while `encode` runs. The copy to a GPU is asynchronous.
@@ -320,7 +271,7 @@ class Encoder:
         parts = (pack(part, step).to(self.device) for part in _in_parts(chunks, self.device.type))
         return Chunked(tuple(parts), counts, sizes.to(self.device))
 
-    def encode(self, batch: Packed | Chunked) -> torch.Tensor:
+    def encode(self, batch: PackedBatch | Chunked) -> torch.Tensor:
         """Convert a packed batch to vectors in one pass.
 
         The other sequences in the batch change a vector only by floating-point rounding.
@@ -334,9 +285,13 @@ class Encoder:
         if not len(batch):
             return torch.empty((0, self.dim), dtype=torch.float32, device=self.device)
         with torch.inference_mode():
-            if isinstance(batch, Packed):
+            if isinstance(batch, PackedBatch):
                 return self.module(batch)
             return self._joined(torch.cat([self.module(part) for part in batch.parts]), batch)
+
+    def launch(self, batch: PackedBatch | Chunked) -> Callable[[], Float32Array]:
+        """Queue a batch on the device; return a function that waits for its vectors."""
+        return start_copy_to_cpu(self.encode(batch))
 
     def _joined(self, vectors: torch.Tensor, batch: Chunked) -> torch.Tensor:
         """Return the vectors of the sequences from the vectors of their chunks."""
@@ -361,3 +316,92 @@ def _in_parts(chunks: Sequence[IntArray], kind: str) -> Iterator[list[IntArray]]
         part.append(chunk)
         tokens += len(chunk)
     yield part
+
+
+def start_copy_to_cpu(vectors: torch.Tensor) -> Callable[[], Float32Array]:
+    """Start the copy of a batch's vectors to the CPU; return a function that waits for it.
+
+    Returns
+    -------
+    callable
+        Function that waits until the copy is complete, and returns the copy. It does not wait for
+        later work on the device.
+    """
+    if not vectors.is_cuda:
+        return vectors.numpy
+    copy = vectors.to("cpu", non_blocking=True)  # into pinned memory
+    # blocking=True: the waiting thread sleeps; the default is a busy loop that uses a CPU
+    copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    copied.record()
+
+    def fetch() -> Float32Array:
+        copied.synchronize()
+        found: Float32Array = copy.numpy()
+        return found
+
+    return fetch
+
+
+class TokenModel(Protocol):
+    """Interface of a model: vectors of all tokens after some layers."""
+
+    def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
+        """Return the vectors of all tokens after each layer: (rows, dim) each, without filler."""
+
+
+Build: TypeAlias = Callable[[EncoderSpec, Any, torch.device, torch.dtype], tuple[Tokeniser, Any]]
+"""Returns the tokeniser and the `TokenModel` of an encoder with given settings."""
+
+
+def load_pooled(
+    spec: EncoderSpec, config: EncoderConfig, device: str, precision: Precision, build: Build
+) -> TorchEncoder:
+    """Load an encoder onto a device, if the device has enough memory; `build` reads its files."""
+    torch_device, dtype = open_device(device), dtype_of(precision)
+    shapes = config.tensor_shapes().values()
+    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
+    tokeniser, model = build(spec, config, torch_device, dtype)
+    plan = PoolingPlan(spec.pooling, config.layout)
+    module = Pooled(model, plan)
+    return TorchEncoder(
+        spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan=plan
+    )
+
+
+class Pooled:
+    """Forward pass of a model, then the pooling of each layer."""
+
+    def __init__(self, model: TokenModel, plan: PoolingPlan) -> None:
+        self.model, self._plan = model, plan
+
+    def __call__(self, packed: PackedBatch) -> torch.Tensor:
+        """Return vectors, float32, in the order before packing; layers are joined.
+
+        Returns
+        -------
+        (n, layers * dim), or (tokens without special tokens, layers * dim) for one vector per token
+        """
+        states = self.model.states(packed, self._plan.layers)
+        return torch.cat([self._pool(state, packed) for state in states], 1)
+
+    def _pool(self, state: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
+        layout, method = self._plan.layout, self._plan.pooling.method
+        first, last = layout.first, layout.last
+        if method == "mean":
+            ends = (0, 0) if layout.mean_of_all else (first, last)
+            return mean_of_runs(state, packed, first=ends[0], last=ends[1])
+        if method == "cls":
+            return state[packed.offsets[:-1].long()][packed.places].float()
+        if method == "max":
+            parts = [run.of(state)[:, first : run.length - last].amax(1) for run in packed.runs]
+            return torch.cat(parts)[packed.places].float()
+        return state[_positions(packed, first, last)].float()
+
+
+def _positions(packed: PackedBatch, first: int, last: int) -> torch.Tensor:
+    """Return the positions of all tokens but the special ones, in the order before packing."""
+    starts = packed.offsets[:-1].long()[packed.places] + first
+    counts = packed.offsets.diff().long()[packed.places] - first - last
+    ends = counts.cumsum(0)
+    shift = torch.repeat_interleave(starts - (ends - counts), counts)
+    return shift + torch.arange(len(shift), device=shift.device)

@@ -8,21 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
-from virnucpro.encoders.encoder import Packed
-
-__all__ = [
-    "Attention",
-    "Dense",
-    "GatedDense",
-    "PackedLinear",
-    "all_at_once",
-    "attention_on",
-    "by_runs",
-    "has_kernels",
-    "has_varlen",
-    "on_cache_lines",
-    "prepack",
-]
+from virnucpro.encoders.encoder import PackedBatch
 
 _KERNELS: Final = torch.ops.mkldnn
 
@@ -30,7 +16,7 @@ _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_
 """Private operators of torch's compiler; without them, layers use torch's public functions."""
 
 
-class PackedLinear:
+class PrepackedLinear:
     """Linear layer, rows @ weight.T + bias, with a weight that is packed once for oneDNN.
 
     This layer is faster than torch's linear function, which packs the weight at each call. In
@@ -64,7 +50,7 @@ class PackedLinear:
 
 
 def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether `PackedLinear` works for this device and dtype with the installed torch."""
+    """Return whether `PrepackedLinear` works for this device and dtype with the installed torch."""
     onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if device.type != "cpu" or not onednn or not all(hasattr(_KERNELS, name) for name in _USED):
         return False
@@ -74,15 +60,15 @@ def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class Dense(nn.Linear):
-    """A linear layer. After `prepack`, it uses a `PackedLinear`, for inference only."""
+    """A linear layer. After `prepack`, it uses a `PrepackedLinear`, for inference only."""
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, columns)
-        self._packed: PackedLinear | None = None
+        self._packed: PrepackedLinear | None = None
 
     def prepack(self) -> None:
         """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
-        self._packed = PackedLinear(self.weight, self.bias)
+        self._packed = PrepackedLinear(self.weight, self.bias)
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -103,12 +89,12 @@ class GatedDense(nn.Linear):
 
     def __init__(self, width: int, columns: int) -> None:
         super().__init__(width, 2 * columns, bias=False)
-        self._packed_halves: tuple[PackedLinear, PackedLinear] | None = None
+        self._packed_halves: tuple[PrepackedLinear, PrepackedLinear] | None = None
 
     def prepack(self) -> None:
         """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
         gate, value = self.weight.chunk(2)
-        self._packed_halves = PackedLinear(gate, None, gelu=True), PackedLinear(value, None)
+        self._packed_halves = PrepackedLinear(gate, None, gelu=True), PrepackedLinear(value, None)
         self.register_parameter("weight", None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -146,7 +132,7 @@ stay in the CPU caches. A sequence with more than 32 MiB of scores uses torch's 
 which stores no scores.
 """
 
-Attention: TypeAlias = Callable[[torch.Tensor, Packed], torch.Tensor]
+Attention: TypeAlias = Callable[[torch.Tensor, PackedBatch], torch.Tensor]
 """Attention between all tokens of a sequence, scaled by 1 / sqrt(head_dim), without a mask.
 
 Arguments: (rows, 3, n_heads, head_dim) queries, keys and values; the batch. Result: (rows, n_heads
@@ -178,7 +164,7 @@ def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim:
     return flash and capability is not None and capability >= _AMPERE
 
 
-def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+def all_at_once(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
     """Compute attention for the whole batch with one GPU kernel; requires `has_varlen`.
 
     Arguments and result are described in `Attention`.
@@ -194,7 +180,7 @@ def all_at_once(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
     return pad(joined, (0, 0, 0, filler)) if filler else joined
 
 
-def by_runs(heads: torch.Tensor, packed: Packed) -> torch.Tensor:
+def by_runs(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
     """Compute attention separately for each group of sequences of equal length (`Run`).
 
     Arguments and result are described in `Attention`. For bfloat16 on a CPU, plain matrix products

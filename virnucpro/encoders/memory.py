@@ -12,8 +12,6 @@ from virnucpro.errors import DeviceError
 if TYPE_CHECKING:
     from virnucpro.encoders.base import Precision
 
-__all__ = ["GPU_PROCESS_BYTES", "PROCESS_BYTES", "bytes_of", "memory_wanted", "require_memory"]
-
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 _PACKING: Final = 1.4
@@ -24,7 +22,7 @@ kernels.
 
 PROCESS_BYTES: Final = 1 << 29
 """Memory of a CPU worker in bytes, without the weights: torch, the index's pages, a batch. Measured
-with the bundle ``mini``: 0.35 GB.
+with torch and a small model: 0.35 GB; with the bundle ``mini``, which needs no torch: 0.06 GB.
 """
 
 GPU_PROCESS_BYTES: Final = 3 << 29

@@ -1,17 +1,13 @@
 """From tokens to vectors: pooling, layers, and the treatment of long sequences. Without torch."""
 
 import operator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
 from virnucpro.errors import UsageError
-
-__all__ = ["LONG", "MEAN", "METHODS", "Long", "Method", "Pooling", "PoolingPlan", "TokenLayout"]
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
 
 Method: TypeAlias = Literal["mean", "cls", "max", "none"]
 Long: TypeAlias = Literal["truncate", "chunk-mean", "refuse"]
@@ -105,12 +101,9 @@ class Pooling:
         return self == Pooling()
 
     def parameters(self) -> dict[str, Any]:
-        """Return the values that differ from the default, by name; older runs lack all of them."""
-        default = asdict(Pooling())
-        given = {"pooling" if n == "method" else n: v for n, v in asdict(self).items()}
-        default["pooling"] = default.pop("method")
-        differing = {name: value for name, value in given.items() if value != default[name]}
-        return {n: ",".join(map(str, v)) if n == "layers" else v for n, v in differing.items()}
+        """Return the values by the names of the options of ``virnucpro embed``, for JSON."""
+        method = {"pooling": self.method, "layer": list(self.layers)}
+        return {**method, "max_length": self.max_length, "long": self.long}
 
     def of_model(self, name: str, layout: TokenLayout) -> "Pooling":
         """Return this pooling for a model: layers counted from 0, without values of no effect.

@@ -6,38 +6,26 @@ This module imports ``config.py`` of each architecture, which does not import to
 of an architecture is imported on first use.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.huggingface.config import HuggingFaceConfig
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import BundleError, UsageError
-
-if TYPE_CHECKING:
-    from virnucpro.encoders.encoder import Encoder
-
-__all__ = [
-    "PUBLISHED",
-    "architectures",
-    "config_of",
-    "load_encoder",
-    "open_spec",
-    "pooled_spec",
-    "shapes_of",
-    "size_named",
-]
+from virnucpro.extras import require_extra
 
 _CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
     one.architecture: one
-    for one in (CompositionConfig, DnabertSConfig, Esm2Config, HuggingFaceConfig)
+    for one in (CompositionConfig, DnabertSConfig, Esm2Config, GenesConfig, HuggingFaceConfig)
 }
 
 PUBLISHED: Final[Mapping[str, EncoderConfig]] = {
@@ -86,6 +74,12 @@ def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
     return [shape for spec in specs for shape in config_of(spec).tensor_shapes().values()]
 
 
+def require_installed(specs: Sequence[EncoderSpec], purpose: str) -> None:
+    """Raise UsageError if encoders have weights, but the extra ``models`` is not installed."""
+    if shapes_of(*specs):
+        require_extra("models", purpose)
+
+
 def size_named(name: str) -> EncoderConfig:
     """Return the settings of the published encoder with this name.
 
@@ -99,9 +93,7 @@ def size_named(name: str) -> EncoderConfig:
     return PUBLISHED[name]
 
 
-def load_encoder(
-    spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32"
-) -> "Encoder":
+def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32") -> Encoder:
     """Load an encoder onto a device.
 
     Parameters
@@ -132,8 +124,13 @@ def load_encoder(
             f"vectors of length {dim}. "
             "Get the bundle again."
         )
-    encoder: Encoder = _module(spec.architecture).load(spec, device, precision)
-    return encoder
+    module = _module(spec.architecture)
+    if not config.with_torch:
+        encoder: Encoder = module.load(spec, config)
+        return encoder
+    from virnucpro.encoders.encoder import load_pooled  # noqa: PLC0415 - imports torch
+
+    return load_pooled(spec, config, device, precision, module.build)
 
 
 def pooled_spec(spec: EncoderSpec, pooling: Pooling) -> EncoderSpec:
@@ -166,7 +163,7 @@ def open_spec(path: Path) -> EncoderSpec:
     """
     if not path.exists():
         raise BundleError(f"{path}: does not exist. Check the encoder's path.")
-    for architecture in architectures():
+    for architecture in sorted(name for name, one in _CONFIGS.items() if one.with_torch):
         spec: EncoderSpec | None = _module(architecture).recognise(path)
         if spec is not None:
             return spec

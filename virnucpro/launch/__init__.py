@@ -6,11 +6,11 @@ from virnucpro.launch.detector import GPUDetector
 from virnucpro.launch.orchestrator import (
     LauncherOrchestrator,
     LaunchOptions,
-    LaunchReport,
     run_multi_gpu,
 )
 from virnucpro.launch.records import distribute_to_gpus, process_records
 from virnucpro.launch.spawner import ProcessSpawner
+from virnucpro.launch.table import LaunchReport
 from virnucpro.launch.worker_spec import FileWorker
 
 __all__ = [

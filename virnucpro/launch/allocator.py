@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeVar
 from virnucpro.errors import UsageError
 from virnucpro.launch.results import ResultQueue
 
-__all__ = ["Found", "ResourceAllocator", "TaskQueue", "contiguous"]
-
 TaskQueue = queue.SimpleQueue["Path | None"]
 """Queue of files, followed by one None for each worker."""
 

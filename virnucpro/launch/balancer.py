@@ -11,8 +11,6 @@ from typing import Any, TextIO
 from virnucpro.console import say
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver, WorkerTrouble
 
-__all__ = ["SILENCE_S", "LoadBalancer", "ResultPrinter"]
-
 SILENCE_S = 2.0
 """Interval in seconds of the calls of `silence_callback` while no result arrives."""
 

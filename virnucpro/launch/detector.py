@@ -6,10 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from virnucpro.errors import DeviceError, UsageError
-from virnucpro.runtime.devices import Gpu, visible_gpus
-from virnucpro.runtime.gpu_facts import GpuFacts, gpu_facts
-
-__all__ = ["GPUDetector"]
+from virnucpro.runtime.devices import Gpu, GpuFacts, gpu_facts, visible_gpus
 
 
 class GPUDetector:
@@ -24,7 +21,7 @@ class GPUDetector:
         The environment variables; default: those of this process.
     gpus, describe
         Functions that return all GPUs and the properties of one GPU. Default:
-        `virnucpro.runtime.devices.list_gpus` and `virnucpro.runtime.gpu_facts.gpu_facts`.
+        `virnucpro.runtime.devices.list_gpus` and `virnucpro.runtime.devices.gpu_facts`.
     """
 
     def __init__(

@@ -4,9 +4,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
@@ -18,15 +19,14 @@ from virnucpro.launch.allocator import Found, ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer, ResultPrinter
 from virnucpro.launch.detector import GPUDetector
 from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
-from virnucpro.launch.shares import FileShare, join_tables
 from virnucpro.launch.spawner import ProcessSpawner
-from virnucpro.launch.table import LaunchReport, LaunchTable
+from virnucpro.launch.table import FileShare, LaunchReport, LaunchTable, join_tables
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
 from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES
 from virnucpro.machine import usable_cpus, usable_memory
 from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 
-__all__ = ["LaunchOptions", "LaunchReport", "LauncherOrchestrator", "run_multi_gpu"]
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,22 @@ class LaunchOptions:
     share: FileShare | None = None
 
 
+def _exit_code_of(launch: Callable[_P, LaunchReport]) -> Callable[_P, int]:
+    """Return a function that calls `launch`, prints its errors, and returns the exit code."""
+
+    @wraps(launch)
+    def run(*arguments: _P.args, **keywords: _P.kwargs) -> int:
+        try:
+            return launch(*arguments, **keywords).exit_code
+        except (VirnucproError, OSError) as error:
+            say(f"error: {error}")
+            return 1
+        except KeyboardInterrupt:
+            return 130
+
+    return run
+
+
 class LauncherOrchestrator:
     """Processes the files of a folder with persistent workers, one per device.
 
@@ -84,38 +100,6 @@ class LauncherOrchestrator:
         self.resource_allocator = ResourceAllocator()
         self.process_spawner: ProcessSpawner | None = None
         self.load_balancer: LoadBalancer | None = None
-
-    def run(
-        self,
-        input_dir: Path | str,
-        output_dir: Path | str,
-        gpus: str | Sequence[int | Device] = "auto",
-        pattern: str = "*",
-        worker: str | type[BaseWorker] = DEFAULT_WORKER,
-        *,
-        options: LaunchOptions | None = None,
-        keywords: Mapping[str, Any] | None = None,
-        **setup_kwargs: Any,  # noqa: ANN401 - the worker's own
-    ) -> int:
-        """Call `launch`, print errors to standard error, and return the exit code.
-
-        Returns
-        -------
-        0: all files are done. 1: no file has a result, or `launch` raised an error. 2: some files
-        failed, are partial or were not processed, or the result table could not be written. 130:
-        interrupted by Ctrl-C.
-        """
-        setup_kwargs |= keywords or {}
-        try:
-            report = self.launch(
-                input_dir, output_dir, gpus, pattern, worker, options=options, keywords=setup_kwargs
-            )
-        except (VirnucproError, OSError) as error:
-            say(f"error: {error}")
-            return 1
-        except KeyboardInterrupt:
-            return 130
-        return report.exit_code
 
     def launch(
         self,
@@ -183,6 +167,16 @@ class LauncherOrchestrator:
             source, target, pattern, found, files, worker_cls, gpu_ids, devices, threads, setup
         )
         return self._execute(plan, options)
+
+    run = _exit_code_of(launch)
+    """Call `launch`, print errors to standard error, and return the exit code.
+
+    Returns
+    -------
+    0: all files are done. 1: no file has a result, or `launch` raised an error. 2: some files
+    failed, are partial or were not processed, or the result table could not be written. 130:
+    interrupted by Ctrl-C.
+    """
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
         """Return two values: whether folder and GPUs are valid, and an error message or ""."""
@@ -252,21 +246,21 @@ class LauncherOrchestrator:
         """Process the files of a launch, or of a share of it; write the tables."""
         share = options.share
         if share is None:
-            return self._process(plan, options, plan.target)
+            return self._process(plan, options, plan.target, lambda: True)
         joined = plan.source, plan.target, list(plan.found), plan.facts, share.count
-        own = share.folder(plan.target)
-        own.mkdir(parents=True, exist_ok=True)
+        join = partial(join_tables, *joined)
         try:
-            return self._process(plan, options, own, lambda: join_tables(*joined))
+            report = self._process(plan, options, share.folder(plan.target), join)
         finally:
-            join_tables(*joined)
+            is_joined = join()
+        return report if is_joined else replace(report, exit_code=report.exit_code or 2)
 
     def _process(
         self,
         plan: "_Plan",
         options: LaunchOptions,
         own: Path,
-        begun: Callable[[], object] = lambda: None,
+        begun: Callable[[], object],
     ) -> LaunchReport:
         """Process the files of this process; its table, lock and logs are in the folder `own`."""
         own.mkdir(parents=True, exist_ok=True)
@@ -359,9 +353,9 @@ def _has_live_table() -> bool:
 
 
 def _devices(gpus: object) -> list[Device]:
-    """Return the devices for the value of ``--gpus``; without a GPU, ``auto`` gives one CPU."""
+    """Return the devices for the value of ``--devices``; without a GPU, ``auto`` gives one CPU."""
     if isinstance(gpus, str):
-        return parse_devices(gpus, os.environ, option="--gpus")
+        return parse_devices(gpus, os.environ, option="--devices")
     listed = list(gpus) if isinstance(gpus, Sequence) else []
     devices = [gpu for gpu in listed if isinstance(gpu, Device)]
     if devices == listed and len({device.kind for device in devices}) == 1:
@@ -371,7 +365,7 @@ def _devices(gpus: object) -> list[Device]:
             f"{gpus!r} is not a valid choice of devices. Give 'auto', GPU numbers such as '0,1', "
             "'cpu:2' (two CPU workers), a list of GPU numbers, or a list of devices of one kind."
         )
-    return parse_devices(",".join(map(str, listed)), os.environ, option="--gpus")
+    return parse_devices(",".join(map(str, listed)), os.environ, option="--devices")
 
 
 def _numbers(devices: Sequence[Device]) -> list[int]:

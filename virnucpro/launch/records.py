@@ -10,8 +10,6 @@ from virnucpro.launch.results import reason_of
 from virnucpro.launch.worker_spec import load_worker
 from virnucpro.runtime.devices import Device, devices_of_ranks, parse_devices, visible_gpus
 
-__all__ = ["distribute_to_gpus", "process_records"]
-
 Record = TypeVar("Record")
 
 
@@ -95,23 +93,16 @@ def process_records(
         max_attempts=max_attempts,
     )
     results: dict[int, list[dict[str, Any]]] = {}
-
-    def succeed(batch: int, returned: object, _worker: int) -> None:
-        results[batch] = _checked(batches[batch], returned)
-
-    def fail(batch: int, reason: str) -> None:
-        results[batch] = _failed(batches[batch], reason)
-
     reason = "no worker returned a result"
     try:
-        dispatcher.run(
-            batches,
-            succeed,
-            on_error=lambda batch, text, _: fail(batch, reason_of(text)),
-            on_timeout=lambda batch, limit, _: fail(batch, f"the batch took more than {limit:g} s"),
-            task_timeout=batch_timeout,
-            keywords=setup_kwargs | dict(keywords or {}),
-        )
+        for outcome in dispatcher.imap(
+            batches, task_timeout=batch_timeout, keywords=setup_kwargs | dict(keywords or {})
+        ):
+            results[outcome.number] = (
+                _checked(outcome.task, outcome.value)
+                if outcome.ok
+                else _failed(outcome.task, reason_of(outcome.error))
+            )
     except RuntimeError as error:  # all workers failed: the records are returned
         reason = str(error)
     return [

@@ -1,26 +1,21 @@
-"""Results of files and events of workers in a launch, as plain data classes."""
+"""Results of files and events of workers in a launch, their cells, and the rate of updates."""
 
 import math
 import numbers
 import queue
 import re
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
 
-__all__ = [
-    "MAX_DEPTH",
-    "FileResult",
-    "FileStatus",
-    "ResultQueue",
-    "RunOver",
-    "WorkerTrouble",
-    "plain_result",
-    "reason_of",
-]
+from virnucpro.console import CONTROL
 
 MAX_DEPTH = 32
 """Maximum number of nested levels (dicts, lists) in a worker's result."""
@@ -158,3 +153,59 @@ def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
         case numbers.Real() if math.isfinite(value):
             return float(value)
     return str(value)
+
+
+def file_cell(file: str, input_dir: Path) -> str:
+    """Return the name of an input file relative to the input folder."""
+    return cell(str(Path(file).relative_to(input_dir)))
+
+
+def cell(value: object) -> str:
+    """Return a value as text in one line without tabs; None as ``NA``."""
+    if value is None:
+        return "NA"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return " ".join(text.split()) or "NA"
+
+
+def encoded(text: str) -> bytes:
+    """Return text as UTF-8, with percent-encoded control characters.
+
+    File names that are not valid UTF-8 keep their original bytes.
+    """
+    text = CONTROL.sub(lambda match: quote(match[0]), text)
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # surrogates that do not encode a byte
+        return text.encode("utf-8", "backslashreplace")
+
+
+_SHARE: Final = 20
+"""Minimum seconds between two updates, per second that the last update took."""
+
+
+class Throttle:
+    """Limits the rate of updates: the time between two updates grows with their duration.
+
+    Parameters
+    ----------
+    least_s
+        Minimum seconds between two updates.
+    """
+
+    def __init__(self, least_s: float = 0.0) -> None:
+        self._least_s = least_s
+        self._not_before = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether an update may begin now."""
+        return time.monotonic() >= self._not_before
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Return a context in which one update takes place; its duration delays the next one."""
+        started = time.monotonic()
+        yield
+        now = time.monotonic()
+        self._not_before = now + max(self._least_s, _SHARE * (now - started))

@@ -23,8 +23,6 @@ from virnucpro.launch.results import (
 )
 from virnucpro.runtime.devices import Device
 
-__all__ = ["ProcessSpawner"]
-
 _TERMINATE_INTERVAL_S = 0.05
 
 

@@ -1,23 +1,38 @@
-"""Result table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs."""
+"""Result table of a launch: ``launch.tsv`` for people, ``launch.json`` for programs.
+
+If several processes divide the files, each one has a table of its own::
+
+    OUT/launch.tasks/0003-of-0008/    table, lock and logs of task 3 of 8
+    OUT/launch.tsv, OUT/launch.json   joined table of all tasks
+
+The outputs of all files are merged beside it::
+
+    OUT/launch.predictions.tsv      rows of all files, in the order of launch.tsv; the column `file`
+                                    has the names of launch.tsv
+    OUT/launch.viral.fasta[.gz]     viral sequences of all FASTA files, in the same order
+    OUT/launch.viral.fastq[.gz]     viral sequences of all FASTQ files
+
+No process waits for another one, and none writes another one's table. Every task joins the tables
+when it begins and when it ends.
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 from virnucpro.console import printable, say
 from virnucpro.durable import write_file
+from virnucpro.errors import UsageError
+from virnucpro.folder_lock import is_held
 from virnucpro.launch.balancer import LoadBalancer
-from virnucpro.launch.cells import cell, encoded, file_cell
-from virnucpro.launch.merged import MergedOutputs
-from virnucpro.launch.results import FileResult, FileStatus
-from virnucpro.launch.throttle import Throttle
-from virnucpro.launch_dir import JSON_NAME, TSV_NAME
-
-__all__ = ["LaunchReport", "LaunchTable", "readable", "table_rows"]
+from virnucpro.launch.results import FileResult, FileStatus, Throttle, cell, encoded, file_cell
+from virnucpro.launch_dir import JSON_NAME, LOCK_NAME, MERGED_NAMES, TSV_NAME, task_folder
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
@@ -50,6 +65,98 @@ class LaunchReport:
     rows: Sequence[Sequence[str]]
     exit_code: int
     merged: Sequence[str] = ()
+
+
+OUTPUTS_KEY: Final = "outputs"
+"""Key of a worker's result: paths of the outputs of a file, by name."""
+
+_FILE: Final = b"file"
+
+
+class MergedOutputs:
+    """Writes the merged outputs of the files that are done, atomically.
+
+    Parameters
+    ----------
+    source, folder
+        Input folder and output folder of the launch.
+    """
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self._source = source
+        self._folder = folder
+        self._merged = 0
+        self._throttle = Throttle()
+
+    @property
+    def written(self) -> list[str]:
+        """Names of the merged files that exist."""
+        return [name for name in MERGED_NAMES.values() if (self._folder / name).is_file()]
+
+    def update(self, results: Sequence[FileResult]) -> None:
+        """Write the merged outputs if there are new results; ignore write errors.
+
+        The time between two updates grows with their duration.
+        """
+        answered = sum(one.status.answered for one in results)
+        if answered == self._merged or not self._throttle.due:
+            return
+        with self._throttle.timed(), suppress(OSError):
+            self.write(results)
+        self._merged = answered
+
+    def write(self, results: Sequence[FileResult]) -> None:
+        """Write the merged outputs of all results that have some; remove the others.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or written; existing merged files are unchanged.
+        """
+        for name, merged in MERGED_NAMES.items():
+            sources = list(self._outputs(results, name))
+            target = self._folder / merged
+            if not sources:
+                target.unlink(missing_ok=True)
+                continue
+            join = _join_tables if name.endswith(".tsv") else _join_files
+            with write_file(target) as stream:
+                join(sources, stream)
+
+    def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
+        """Yield for each result that has the output `name`: the name of its file, and the path."""
+        for one in results:
+            outputs = one.result.get(OUTPUTS_KEY)
+            if one.status.answered and isinstance(outputs, dict) and name in outputs:
+                yield encoded(file_cell(one.file, self._source)), Path(outputs[name])
+
+
+def _join_files(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
+    for _, path in sources:
+        with path.open("rb") as source:
+            shutil.copyfileobj(source, stream)
+
+
+def _join_tables(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
+    """Write the rows of all tables below the header of the first; the cells of `file` are replaced.
+
+    The tables of a launch have one worker, and so the same columns.
+    """
+    header: list[bytes] = []
+    for file, path in sources:
+        with path.open("rb") as source:
+            own = source.readline().rstrip(b"\n").split(b"\t")
+            if not header:
+                header = own
+                stream.write(b"\t".join(header) + b"\n")
+            if own != header:
+                raise OSError(f"{path} has other columns than {sources[0][1]}: rerun its file")
+            place = header.index(_FILE) if _FILE in header else None
+            for line in source:
+                cells = line.rstrip(b"\n").split(b"\t")
+                if place is not None:
+                    cells[place] = file
+                stream.write(b"\t".join(cells) + b"\n")
 
 
 @dataclass(slots=True)
@@ -226,3 +333,199 @@ def _plain(one: FileResult) -> dict[str, Any]:
     plain["gpu"] = plain.pop("gpu_id")
     plain["seconds"] = None if one.seconds is None else round(one.seconds, 3)
     return plain
+
+
+_KEYS = {"exit_code", "files", "seconds", "troubles"}
+"""Entries of a launch.json that its readers need."""
+
+Tables = Mapping[int, Mapping[str, Any]]
+"""Content of each task's launch.json, by number of the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare:
+    """Share of one of several processes in the files of a launch.
+
+    Attributes
+    ----------
+    number
+        Number of the process, from 0.
+    count
+        Number of processes.
+    """
+
+    number: int
+    count: int
+
+    def folder(self, target: Path) -> Path:
+        """Return the folder of the share's table, lock and logs in the output folder `target`."""
+        return task_folder(target, self.number, self.count)
+
+
+def _read_table(path: Path, advice: str = "rerun the launch to rewrite it") -> Mapping[str, Any]:
+    """Return the content of a launch.json; raise UsageError with an advice if it is damaged."""
+    try:
+        content: Any = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged ({error}): {advice}.") from error
+    if not (isinstance(content, dict) and content.keys() >= _KEYS):
+        raise UsageError(f"{path} is damaged (entries are missing): {advice}.")
+    return content
+
+
+def read_tables(target: Path, count: int) -> Tables:
+    """Return the tables of all tasks that have begun.
+
+    Raises
+    ------
+    UsageError
+        If a table is damaged.
+    OSError
+        If a table cannot be read.
+    """
+    found = {}
+    for number in range(count):
+        path = FileShare(number, count).folder(target) / JSON_NAME
+        with suppress(FileNotFoundError):
+            found[number] = _read_table(path, f"rerun task {number}/{count} of the launch")
+    return found
+
+
+def join_tables(
+    source: Path, target: Path, files: Sequence[Path], facts: Mapping[str, Any], count: int
+) -> bool:
+    """Write the joined table of all tasks; its exit code is null until all tasks have ended.
+
+    If a task's table is damaged or the joined table cannot be written, print the error, and return
+    false: the work of this task and its own table are unaffected.
+
+    Of the tasks that end at the same time, each one joins again if another one has ended after it
+    had read the tables. So the last joined table has the results of all.
+
+    Parameters
+    ----------
+    source, target
+        Folders of the input files and of the results.
+    files
+        All input files, in the order of the table.
+    facts
+        Constant entries of the joined ``launch.json``.
+    count
+        Number of tasks.
+    """
+    try:
+        tables = read_tables(target, count)
+        while True:
+            table = LaunchTable(source, target, files, {**facts, "tasks": count}, LoadBalancer(()))
+            _write(table, tables)
+            before, tables = tables, read_tables(target, count)
+            if _ended(tables) <= _ended(before):
+                return True
+    except (UsageError, OSError) as error:
+        say(f"error: the tables of all tasks could not be joined: {error}")
+        return False
+
+
+def _ended(tables: Tables) -> set[int]:
+    return {number for number, table in tables.items() if table["exit_code"] is not None}
+
+
+def _write(joined: LaunchTable, tables: Tables) -> None:
+    balancer = joined.balancer
+    for table in tables.values():
+        balancer.add(map(_result, table["files"]), table["troubles"], table["seconds"])
+    if len(_ended(tables)) < joined.facts["tasks"]:
+        joined.begin()
+        joined.update()
+        return
+    known = {one.file for one in balancer.results}
+    missing = [str(file) for file in joined.files if str(file) not in known]
+    reason = "no task had this file: it was changed or added during the launch"
+    balancer.add(FileResult(file, FileStatus.LEFT, error=reason) for file in missing)
+    joined.end()
+
+
+def _result(plain: Mapping[str, Any]) -> FileResult:
+    fields = {name: value for name, value in plain.items() if name not in {"gpu", "status"}}
+    return FileResult(status=FileStatus(plain["status"]), gpu_id=plain["gpu"], **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchProgress:
+    """Current state of a launch.
+
+    Attributes
+    ----------
+    state
+        ``running``; ``complete``: all files are done; ``incomplete``: the launch ended, but some
+        files are not done; ``stopped``: the launch was interrupted.
+    files
+        Number of files by status.
+    failures
+        Name, status and error of each file that failed or is partial.
+    """
+
+    state: str
+    files: dict[str, int]
+    failures: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state of the launch, the files by status and the failures, as a dict."""
+        return {
+            "command": "launch",
+            "state": self.state,
+            "files": sum(self.files.values()),
+            **self.files,
+            "failures": list(self.failures),
+        }
+
+    def as_text(self) -> str:
+        """Return one line with the state of the launch, and one line per failed or partial file."""
+        counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
+        lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
+        return "\n".join(map(printable, (*lines, *self.failures)))
+
+
+def is_launch(folder: Path) -> bool:
+    """Return whether the folder contains the table of a launch."""
+    return (folder / JSON_NAME).is_file()
+
+
+def read_launch(folder: Path) -> LaunchProgress:
+    """Return the state of the launch in a folder, read from its tables and lock files.
+
+    Raises
+    ------
+    UsageError
+        If a table is damaged.
+    OSError
+        If a table cannot be read.
+    """
+    content = _read_table(folder / JSON_NAME)
+    count: int = content.get("tasks") or 0
+    shares = [FileShare(number, count) for number in range(count)]
+    # First the lock, then the table: a launch writes its exit code before it releases the lock.
+    folders = [share.folder(folder) for share in shares] or [folder]
+    running = any(is_held(one / LOCK_NAME) for one in folders)
+    tables = list(read_tables(folder, count).values()) if count else []
+    content = _read_table(folder / JSON_NAME)
+    try:
+        entries = {one["file"]: one for one in content["files"]}
+        entries |= {one["file"]: one for table in tables for one in table["files"]}
+        files = [(one["file"], FileStatus(one["status"]), one["error"]) for one in entries.values()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{folder / JSON_NAME} is damaged ({error}): rerun the launch to rewrite it."
+        ) from error
+    exit_code = content["exit_code"]
+    ended = "stopped" if exit_code is None else "complete" if exit_code == 0 else "incomplete"
+    counts = Counter(status for _, status, _ in files)
+    return LaunchProgress(
+        "running" if running else ended,
+        {status.value: counts[status] for status in FileStatus if counts[status]},
+        tuple(
+            f"{file}: {status}: {error}"
+            for file, status, error in files
+            if status in {FileStatus.FAILED, FileStatus.TIMED_OUT, FileStatus.PARTIAL}
+        ),
+    )

@@ -11,8 +11,6 @@ from virnucpro.dispatch.worker import import_file
 from virnucpro.errors import UsageError
 from virnucpro.runtime.devices import Kind
 
-__all__ = ["DEFAULT_WORKER", "FileWorker", "accepted_keywords", "load_worker"]
-
 DEFAULT_WORKER = "virnucpro.predict"
 """Default worker of a launch; it does the same as ``virnucpro predict``."""
 

@@ -1,1 +1,1 @@
-"""Compute a job into a run folder: jobs, run folders, workers, scheduling, validation."""
+"""Older import path of `GPUProcessCoordinator`."""

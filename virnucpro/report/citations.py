@@ -1,7 +1,5 @@
 """Publications to cite: the original tool and its encoders."""
 
-__all__ = ["PUBLICATIONS"]
-
 PUBLICATIONS = {
     "the method (six-frame translation and language models)": (
         "Li J, Mi J, Lin W, Tian F, Wan J, Gao J, Tong Y. VirNucPro: an identifier for the "

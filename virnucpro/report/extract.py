@@ -3,7 +3,7 @@
 import gzip
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -12,35 +12,33 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.classifier.regions import Regions
 from virnucpro.durable import write_file
 from virnucpro.report.regions import region_names
-from virnucpro.report.tables import TABLE_VERSION, origin_columns
-from virnucpro.report.tsv import Cells, blocks, decimals, integers
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.windows import IntArray
-
-__all__ = ["write_extract", "write_region_extract"]
+from virnucpro.tables.cells import decimals, integers, named
+from virnucpro.tables.columns import input_files
+from virnucpro.tables.write import blocks
 
 _LINE: Final = 80
 _LETTERS_AT_ONCE: Final = _LINE << 13
 _GZIP_LEVEL: Final = 6
-_FIRST_WITH_ORIGIN: Final = 5
-"""Version of the tables from which on headers have file and record."""
 _SPACE: Final = re.compile(r"\s")
 
 
 class _Pieces(NamedTuple):
-    """Pieces of records: arrays ``(n,)`` of record, start, end (bases, half open) and score.
+    """Pieces of records: arrays ``(n,)`` of record, start and end (bases, half open).
 
-    `names` returns the names of the pieces with given numbers.
+    `names` returns the names of the pieces with given numbers, `fields` the first fields of their
+    headers.
     """
 
-    names: Cells
+    names: Callable[[IntArray], list[str]]
     record: IntArray
     start: IntArray
     end: IntArray
-    score: npt.NDArray[np.floating]
+    fields: Callable[[IntArray], dict[str, Sequence[str]]]
 
 
 def write_extract(
@@ -50,7 +48,6 @@ def write_extract(
     score: npt.NDArray[np.floating],
     *,
     fastq: bool = False,
-    version: int = TABLE_VERSION,
 ) -> None:
     """Write the chosen records, in input order; a name that ends in .gz is compressed.
 
@@ -65,8 +62,6 @@ def write_extract(
         ``(n_records,)``.
     fastq
         Write FASTQ, in four lines per record; the index must have qualities. Otherwise FASTA.
-    version
-        Version of the tables; before version 5, headers end with the length.
 
     Raises
     ------
@@ -79,18 +74,13 @@ def write_extract(
         records,
         np.zeros_like(records),
         index.record_lengths[records],
-        score[records],
+        lambda rows: {"score": decimals(score[records[rows]])},
     )
-    _write(path, _entries(index, pieces, _headers(index, pieces, version), fastq=fastq))
+    _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
 
 
 def write_region_extract(
-    path: Path,
-    index: SequenceIndex,
-    regions: Regions,
-    *,
-    fastq: bool = False,
-    version: int = TABLE_VERSION,
+    path: Path, index: SequenceIndex, regions: Regions, *, fastq: bool = False
 ) -> None:
     """Write stretches as `write_extract`; names are ``record:start-end``, 1-based.
 
@@ -102,13 +92,61 @@ def write_region_extract(
         When the file cannot be written; an existing file is unchanged.
     """
     pieces = _Pieces(
-        lambda rows: region_names(index, regions.select(rows)),
+        lambda rows: region_names(
+            index, regions.record[rows], regions.start[rows], regions.end[rows]
+        ),
         regions.record,
         regions.start,
         regions.end,
-        regions.score,
+        lambda rows: {"score": decimals(regions.score[rows])},
     )
-    _write(path, _entries(index, pieces, _headers(index, pieces, version), fastq=fastq))
+    _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
+
+
+def write_viruses(
+    path: Path, index: SequenceIndex, viral: BoolArray, probability: FloatArray, inserted: Regions
+) -> None:
+    """Write viral records, and the viral stretches of proviruses, as one FASTA file.
+
+    Headers have the fields ``kind`` (virus or provirus), ``probability``, ``start`` and ``end``
+    (1-based, inclusive), then those of `write_extract`. Names of stretches are as in
+    `write_region_extract`. Entries are in the order of the input.
+
+    Parameters
+    ----------
+    viral, probability
+        ``(n_records,)``: the records to write whole, and the probability of each record.
+    inserted
+        The stretches.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written; an existing file is unchanged.
+    """
+    whole = np.flatnonzero(viral)
+    record = np.concatenate((whole, inserted.record))
+    start = np.concatenate((np.zeros_like(whole), inserted.start))
+    order = np.lexsort((start, record))
+    end = np.concatenate((index.record_lengths[whole], inserted.end))[order]
+    known = np.concatenate((probability[whole], inserted.probability))[order]
+    record, start, stretch = record[order], start[order], order >= len(whole)
+
+    def names(rows: IntArray) -> list[str]:
+        stretches = region_names(index, record[rows], start[rows], end[rows])
+        both = zip(index.record_names(record[rows]), stretches, stretch[rows], strict=True)
+        return [place if part else name for name, place, part in both]
+
+    def fields(rows: IntArray) -> dict[str, Sequence[str]]:
+        return {
+            "kind": named(("virus", "provirus"), stretch[rows]),
+            "probability": decimals(known[rows]),
+            "start": integers(start[rows] + 1),
+            "end": integers(end[rows]),
+        }
+
+    pieces = _Pieces(names, record, start, end, fields)
+    _write(path, _entries(index, pieces, _headers(index, pieces), fastq=False))
 
 
 def _write(path: Path, texts: Iterator[bytes]) -> None:
@@ -121,14 +159,17 @@ def _write(path: Path, texts: Iterator[bytes]) -> None:
             stream.write(text)
 
 
-def _headers(index: SequenceIndex, pieces: _Pieces, version: int) -> Iterator[str]:
+def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:
     """Yield the header of each piece, without its first character."""
-    fields = {"score": decimals(pieces.score), "length": integers(pieces.end - pieces.start)}
-    if version >= _FIRST_WITH_ORIGIN:
-        fields |= origin_columns(index, lambda rows: pieces.record[rows])
     for rows in blocks(len(pieces.record)):
+        fields = {
+            **pieces.fields(rows),
+            "length": integers(pieces.end[rows] - pieces.start[rows]),
+            "file": input_files(index, pieces.record[rows]),
+            "record": integers(index.record_origins(pieces.record[rows])[1]),
+        }
         columns = [
-            [f"{name}={_SPACE.sub(_encoded, cell)}" for cell in cells(rows)]
+            [f"{name}={_SPACE.sub(_encoded, cell)}" for cell in cells]
             for name, cells in fields.items()
         ]
         yield from map(" ".join, zip(pieces.names(rows), *columns, strict=True))

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from virnucpro.errors import UsageError
 from virnucpro.run_dir import EXTRACTS
 
-__all__ = ["ExtractOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExtractOptions:

@@ -6,8 +6,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LENGTH_CLASSES", "length_class"]
-
 LENGTH_CLASSES: Final[Mapping[str, int]] = {
     "under 500": 0,
     "500 to 999": 500,

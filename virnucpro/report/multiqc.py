@@ -12,13 +12,12 @@ from virnucpro.report.html.counts import BINS, histogram, sample_counts
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
-__all__ = ["write_multiqc"]
-
 _PARENT: Final = {
     "parent_id": "virnucpro",
     "parent_name": "virnucpro",
     "parent_description": "identifies viral sequences in metagenomic data",
 }
+_SHARE: Final = {"suffix": "%", "max": 100, "format": "{:,.1f}"}
 _COLOURS: Final = {
     "viral": "#c8334f",
     "ambiguous": "#d99b1c",
@@ -47,21 +46,25 @@ def _statistics(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
     values = {
         "viral": counts["viral"],
         "viral_share": round(100 * counts["viral"] / total, 3) if total else 0,
+        "provirus": counts["provirus"],
         "ambiguous": counts["ambiguous"],
         "not_scored": counts["not_scored"],
         "sequences": total,
     }
+    if counts["prevalence"] is not None:
+        values["prevalence"] = round(100 * counts["prevalence"], 3)
+        values["expected_false"] = counts["expected_false"]
     return {
         "id": "virnucpro_general",
         "plot_type": "generalstats",
         "headers": {
             "viral": _column("Viral", "Sequences called viral", "Reds"),
-            "viral_share": {
-                **_column("% viral", "Share of the sequences that is called viral", "Reds"),
-                "suffix": "%",
-                "max": 100,
-                "format": "{:,.1f}",
-            },
+            "viral_share": _column("% viral", "Share of the sequences that is called viral", "Reds")
+            | _SHARE,
+            "prevalence": _column("% assumed", "Share of viral sequences that is assumed", "Reds")
+            | _SHARE,
+            "expected_false": _column("Expected false", "Expected false viral calls", "Oranges"),
+            "provirus": _column("Proviruses", "Sequences with a provirus candidate", "Reds"),
             "ambiguous": _column("Ambiguous", "Sequences with an ambiguous call", "Oranges")
             | {"hidden": True},
             "not_scored": _column("Not scored", "Sequences without a score", "Greys")
@@ -105,8 +108,8 @@ def _calls(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scores(facts: RunFacts) -> dict[str, Any]:
     column = "probability" if facts.records.calibrated else "score"
-    found = histogram(facts.records, column) or {}
-    bins = [sum(values) for values in zip(*found.values(), strict=True)] or [0] * BINS
+    counts = histogram(facts.records, column) or {}
+    bins = [sum(values) for values in zip(*counts.values(), strict=True)] or [0] * BINS
     points = {f"{(number + 0.5) / BINS:.4f}": value for number, value in enumerate(bins)}
     return {
         **_PARENT,

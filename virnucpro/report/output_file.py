@@ -9,8 +9,6 @@ from typing import IO
 from virnucpro.durable import write_file
 from virnucpro.errors import RunError, UsageError
 
-__all__ = ["require_place", "write_output"]
-
 
 def require_place(path: Path) -> None:
     """Check that a file can be called `path`, before the work for its content begins.

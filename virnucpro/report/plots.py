@@ -7,13 +7,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from virnucpro.arrays import FloatArray, IntArray
+from virnucpro.report.html.best import record_rows, regions_by_record
 from virnucpro.report.html.counts import BINS, histogram
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
-from virnucpro.report.reading.windows import Track, read_tracks
-from virnucpro.report.tsv import NA
-
-__all__ = ["plot_record", "plot_scores"]
+from virnucpro.report.reading.records import read_tracks
 
 _COLOURS: Final = {"viral": "#c8334f", "ambiguous": "#d99b1c", "non-viral": "#4f8fbd"}
 _OTHER: Final = "#a4adba"
@@ -68,19 +67,18 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     RunError
         If the file cannot be written.
     """
-    (row,) = facts.records.rows([record])
-    (track,) = read_tracks(facts.run.windows, facts.records, [record])
+    row = record_rows(facts, np.array([record]))
+    (track,) = read_tracks(facts.windows, facts.records, np.array([record]))
     figure = Figure(figsize=(9.0, 2.8), layout="constrained")
     axes = figure.subplots()
-    _draw_windows(axes, track)
-    key = (row.get("file", NA), row.get("record", NA), row["seq_name"])
-    strips = [one for one in facts.regions or () if one.key == key]
-    for one in strips:
-        width = one.end - one.start + 1
-        axes.barh(_STRIP, width, 0.12, one.start - 1, color=_COLOURS.get(one.state, _OTHER), lw=0)
-    probability = row.get("probability", NA)
-    value = f"score {row['score']}" if probability == NA else f"probability {probability}"
-    length = int(row["length"])
+    _draw_windows(axes, *(np.asarray(track[name]) for name in ("start", "end", "score")))
+    strips = regions_by_record(facts.regions).get((row["file"][0], row["record"][0]), ())
+    for start, end, state in strips:
+        colour = _COLOURS.get(state, _OTHER)
+        axes.barh(_STRIP, end - start + 1, 0.12, start - 1, color=colour, lw=0)
+    kind = "score" if row["probability"][0] is None else "probability"
+    value = "NA" if row[kind][0] is None else f"{row[kind][0]:.4f}"
+    length, call = row["length"][0], row["call"][0].replace("_", " ")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(
         xlim=(0, length),
@@ -89,7 +87,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
         ylabel="window score",
         yticks=(*([_STRIP] if strips else []), 0, 0.5, 1),
         yticklabels=(*(["regions"] if strips else []), "0", "0.5", "1"),
-        title=f"{_plain(row['seq_name'])[:80]}: {row['call'].replace('_', ' ')}, {value}",
+        title=f"{_plain(row['seq_name'][0])[:80]}: {call}, {kind} {value}",
     )
     axes.axhline(_MIDDLE, color="black", lw=0.6, ls=":")
     axes.axhline(0, color="black", lw=0.6)
@@ -97,14 +95,20 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_windows(axes, track: Track) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+def _draw_windows(  # type: ignore[no-untyped-def]
+    axes,  # noqa: ANN001 - matplotlib
+    starts: IntArray,
+    ends: IntArray,
+    scores: FloatArray,
+) -> None:
     """Draw a bar for each scored window, up to the start of the next, which it may overlap."""
-    ends = np.append(np.minimum(track.ends[:-1], track.starts[1:] - 1), track.ends[-1:])
-    known = np.isfinite(track.scores)
-    scores = track.scores[known]
-    colours = np.where(scores >= _MIDDLE, _COLOURS["viral"], _COLOURS["non-viral"])
-    starts = track.starts[known] - 1
-    axes.bar(starts, scores, ends[known] - starts, align="edge", color=colours.tolist(), lw=0)
+    ends = np.append(np.minimum(ends[:-1], starts[1:] - 1), ends[-1:])
+    known = np.isfinite(scores)
+    colours = np.where(scores[known] >= _MIDDLE, _COLOURS["viral"], _COLOURS["non-viral"])
+    starts = starts[known] - 1
+    axes.bar(
+        starts, scores[known], ends[known] - starts, align="edge", color=colours.tolist(), lw=0
+    )
 
 
 def _plain(name: str) -> str:

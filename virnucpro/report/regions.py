@@ -1,74 +1,39 @@
-"""Files of the stretches of records: regions.tsv, BED, GFF3, and a bedGraph of window scores.
+"""Files of the stretches of records: BED, GFF3, and a bedGraph of window scores.
 
 BED, GFF3 and bedGraph name a sequence by the first word of its header, as samtools and IGV do.
 Records with equal names cannot be told apart in them; regions.tsv has their file and number.
 """
 
 from collections.abc import Iterator
-from itertools import repeat, starmap
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 import numpy as np
 
+from virnucpro.arrays import IntArray
 from virnucpro.classifier.consensus import Status
 from virnucpro.classifier.regions import LEAST_WINDOWS, Regions, window_spans
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
 from virnucpro.durable import write_file
-from virnucpro.report.tables import origin_columns
-from virnucpro.report.tsv import NA, blocks, codes, decimals, integers, write_tsv
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.windows import IntArray
+from virnucpro.tables.cells import NA, decimals, integers, named
+from virnucpro.tables.write import blocks
 
-__all__ = ["region_names", "write_bed", "write_bedgraph", "write_gff3", "write_regions"]
-
-_STATES = ("non-viral", "viral")
-_EDGES = ("boundary", "record")
 _GFF3_SAFE: Final = "!$*+.:?@^_|-"
 """Characters of a sequence name that GFF3 does not escape, besides letters and digits."""
 _ATTRIBUTE_SAFE: Final = "!$*+.:?@^_|-/()[]{}<> "
 
 
-def write_regions(path: Path, index: SequenceIndex, regions: Regions) -> None:
-    """Write regions.tsv: one row per stretch, in the order of the records.
+def region_names(
+    index: SequenceIndex, record: IntArray, start: IntArray, end: IntArray
+) -> list[str]:
+    """Return ``name:start-end`` of each stretch, 1-based and inclusive, as for samtools faidx.
 
-    `start` and `end` are 1-based and inclusive. `score` is the mean score of the scored windows,
-    `log_odds` their mean calibrated log-odds, `probability` that of a record with these windows.
-    `start_edge` and `end_edge` are `record` at an end of the record, else `boundary`: the change
-    lies within about one window of it. `file` and `record` are as in predictions.tsv.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file is unchanged.
+    `record`, `start` and `end` are as in `Regions`.
     """
-    at_end = regions.end == index.record_lengths[regions.record]
-    write_tsv(
-        path,
-        len(regions.record),
-        {
-            "seq_name": lambda rows: index.record_names(regions.record[rows]),
-            "start": integers(regions.start, 1),
-            "end": integers(regions.end),
-            "length": integers(regions.end - regions.start),
-            "state": codes(regions.viral, _STATES),
-            "n_windows": integers(regions.n_windows),
-            "n_scored": integers(regions.n_scored),
-            "score": decimals(regions.score),
-            "log_odds": decimals(regions.log_odds),
-            "probability": decimals(regions.probability),
-            "start_edge": codes(regions.start == 0, _EDGES),
-            "end_edge": codes(at_end, _EDGES),
-        }
-        | origin_columns(index, lambda rows: regions.record[rows]),
-    )
-
-
-def region_names(index: SequenceIndex, regions: Regions) -> list[str]:
-    """Return ``name:start-end`` of each stretch, 1-based and inclusive, as for samtools faidx."""
-    names = index.record_names(regions.record)
-    spans = zip(names, (regions.start + 1).tolist(), regions.end.tolist(), strict=True)
+    spans = zip(index.record_names(record), (start + 1).tolist(), end.tolist(), strict=True)
     return [f"{name}:{start}-{end}" for name, start, end in spans]
 
 
@@ -93,13 +58,13 @@ def _bed_lines(index: SequenceIndex, viral: Regions) -> Iterator[str]:
             index.record_names(part.record),
             map(str, part.start.tolist()),
             map(str, part.end.tolist()),
-            region_names(index, part),
+            region_names(index, part.record, part.start, part.end),
             (f"{1000 * share:.0f}" for share in np.nan_to_num(part.probability).tolist()),
             repeat(".", len(rows)),
             map(str, part.n_windows.tolist()),
             map(str, part.n_scored.tolist()),
-            decimals(viral.score)(rows),
-            decimals(viral.log_odds)(rows),
+            decimals(part.score),
+            decimals(part.log_odds),
         )
         yield from map("\t".join, zip(*cells, strict=True))
 
@@ -132,45 +97,36 @@ def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
     yield from (f"##sequence-region {name} 1 {length}" for name, length in lengths.items())
     for rows in blocks(len(viral.record)):
         part = viral.select(rows)
+        spans = region_names(index, part.record, part.start, part.end)
+        names = (quote(name, safe=_ATTRIBUTE_SAFE) for name in spans)
         cells = (
-            rows.tolist(),
             _seqids(index, part.record),
-            codes(inserted, ("viral_sequence", "proviral_region"))(rows),
-            (part.start + 1).tolist(),
-            part.end.tolist(),
-            decimals(viral.probability)(rows),
-            region_names(index, part),
-            part.n_windows.tolist(),
-            part.n_scored.tolist(),
-            decimals(viral.score)(rows),
-            decimals(viral.log_odds)(rows),
+            repeat("virnucpro"),
+            named(("viral_sequence", "proviral_region"), inserted[rows]),
+            integers(part.start + 1),
+            integers(part.end),
+            ("." if text == NA else text for text in decimals(part.probability)),
+            repeat("."),
+            repeat("."),
+            (
+                f"ID=region{number};Name={name};n_windows={n_windows};n_scored={n_scored};"
+                f"score={score};log_odds={log_odds}"
+                for number, name, n_windows, n_scored, score, log_odds in zip(
+                    (rows + 1).tolist(),
+                    names,
+                    integers(part.n_windows),
+                    integers(part.n_scored),
+                    decimals(part.score),
+                    decimals(part.log_odds),
+                    strict=True,
+                )
+            ),
         )
-        yield from starmap(_gff3_line, zip(*cells, strict=True))
+        yield from map("\t".join, zip(*cells, strict=False))  # repeat has no end
 
 
 def _seqids(index: SequenceIndex, records: IntArray) -> list[str]:
     return [quote(name, safe=_GFF3_SAFE) for name in index.record_names(records)]
-
-
-def _gff3_line(
-    number: int,
-    seqid: str,
-    kind: str,
-    start: int,
-    end: int,
-    probability: str,
-    name: str,
-    n_windows: int,
-    n_scored: int,
-    score: str,
-    log_odds: str,
-) -> str:
-    chance = "." if probability == NA else probability
-    attributes = (
-        f"ID=region{number + 1};Name={quote(name, safe=_ATTRIBUTE_SAFE)};n_windows={n_windows};"
-        f"n_scored={n_scored};score={score};log_odds={log_odds}"
-    )
-    return f"{seqid}\tvirnucpro\t{kind}\t{start}\t{end}\t{chance}\t.\t.\t{attributes}"
 
 
 def write_bedgraph(path: Path, index: SequenceIndex, windows: WindowBlocks) -> None:
@@ -206,7 +162,9 @@ def _bedgraph_lines(index: SequenceIndex, windows: WindowBlocks) -> Iterator[str
         rows = np.flatnonzero(shown)
         columns = (
             index.record_names(first + owner[rows]),
-            *(cells(rows) for cells in (integers(starts), integers(ends), decimals(calls.score))),
+            integers(starts[rows]),
+            integers(ends[rows]),
+            decimals(calls.score[rows]),
         )
         yield "\n".join(map("\t".join, zip(*columns, strict=True)))
 

@@ -22,12 +22,9 @@ from typing import TextIO, cast
 
 from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
-from virnucpro.runtime.messages import Failure, Finished, Started
+from virnucpro.runtime.messages import Failure, Finished, Started, WorkerChannel
 from virnucpro.runtime.process import Connection, unseal
 from virnucpro.runtime.signals import STOPPING
-from virnucpro.runtime.worker_channel import WorkerChannel
-
-__all__ = ["STACKS_SIGNAL", "Setup", "WorkerFunction", "keep_freed_memory", "run_child"]
 
 WorkerFunction = Callable[..., object]
 

@@ -1,4 +1,7 @@
-"""Devices of workers, and the environment variables for devices and threads. CUDA is not used."""
+"""Devices of workers, their properties, and the environment variables for devices and threads.
+
+CUDA is not initialized.
+"""
 
 import os
 import re
@@ -9,21 +12,6 @@ from typing import Literal, TypeAlias
 
 from virnucpro.console import say
 from virnucpro.errors import DeviceError, UsageError
-
-__all__ = [
-    "DRIVERS_ORDER",
-    "MASK_VARIABLE",
-    "ORDER_VARIABLE",
-    "Device",
-    "Gpu",
-    "Kind",
-    "devices_of_ranks",
-    "inherited_mask",
-    "list_gpus",
-    "parse_devices",
-    "thread_variables",
-    "visible_gpus",
-]
 
 Kind: TypeAlias = Literal["cpu", "cuda"]
 """Kind of a device: its type name in torch."""
@@ -385,3 +373,52 @@ def _resolve(device: int | str | Device, mask: Sequence[str] | None) -> Device:
 
 def _of_mask(mask: Sequence[str] | None) -> str:
     return "" if mask is None else f" in the inherited {MASK_VARIABLE}={','.join(mask)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """Properties of a GPU or MIG instance.
+
+    Attributes
+    ----------
+    uuid
+        UUID of the device, ``GPU-...`` or ``MIG-...``.
+    total_memory, free_memory
+        Memory of the device (GPU or MIG instance) in bytes.
+    mig
+        Whether the device is a MIG instance.
+    """
+
+    name: str
+    uuid: str
+    total_memory: int
+    free_memory: int
+    mig: bool
+
+
+def gpu_facts(uuid: str) -> GpuFacts:
+    """Return the properties of the device with this UUID (see `list_gpus`).
+
+    Raises
+    ------
+    DeviceError
+        If the driver is missing, or reports an error for this device.
+    """
+    import pynvml  # noqa: PLC0415 - not needed for workers on a CPU
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            name = pynvml.nvmlDeviceGetName(handle)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise DeviceError(
+            f"the NVIDIA driver reports an error for {uuid}: {error}. Check nvidia-smi, or choose "
+            "other devices."
+        ) from error
+    return GpuFacts(
+        str(name), uuid, int(memory.total), int(memory.free), mig=uuid.startswith("MIG-")
+    )

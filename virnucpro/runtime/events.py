@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["EventLog", "LogFormat"]
-
 LogFormat: TypeAlias = Literal["text", "json"]
 
 

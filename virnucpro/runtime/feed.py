@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from virnucpro.runtime.process import HandedOver
 
-__all__ = ["Feed", "read_messages"]
-
 _LENGTH = struct.Struct(">Q")
 _READ_SIZE = 1 << 16
 

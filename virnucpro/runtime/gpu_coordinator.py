@@ -11,13 +11,10 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.child import Setup, WorkerFunction
 from virnucpro.runtime.devices import Device, devices_of_ranks, thread_variables
 from virnucpro.runtime.process import SPAWN, SpawnContext, SpawnProcess
-from virnucpro.runtime.rank_supervisor import ProcessSpec, RankSupervisor
-from virnucpro.runtime.results import ResultsQueue
+from virnucpro.runtime.rank_supervisor import ProcessSpec, RankSupervisor, ResultsQueue
 from virnucpro.runtime.signals import StopRequested
 from virnucpro.runtime.status import WorkerStatus
 from virnucpro.runtime.watchdog import NEVER, Deadlines
-
-__all__ = ["GPUProcessCoordinator"]
 
 
 class GPUProcessCoordinator:
@@ -198,7 +195,8 @@ class GPUProcessCoordinator:
         Raises
         ------
         WorkerError
-            If a process survives SIGKILL: it is stuck in the kernel.
+            If a process survives SIGKILL: it is stuck in the kernel. Also if the supervisor thread
+            does not end in time.
         """
         if self._supervisor is not None:
             error = sys.exception()

@@ -9,11 +9,9 @@ from typing import Final, TypeVar, cast
 from virnucpro.errors import UsageError, VirnucproError, WorkerError
 from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.messages import WorkerChannel
 from virnucpro.runtime.status import NO_MAIN_GUARD
 from virnucpro.runtime.watchdog import Deadlines
-from virnucpro.runtime.worker_channel import WorkerChannel
-
-__all__ = ["run_isolated"]
 
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 from virnucpro.runtime.status import Fault
 
-__all__ = ["Action", "Decision", "Findings", "RestartPolicy", "TaskSpan", "decide", "findings"]
-
 
 class TaskSpan(NamedTuple):
     """A piece of work: the items `first` to ``stop - 1`` of one task.

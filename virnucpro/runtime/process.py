@@ -10,26 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import current_process, get_context, reduction, resource_tracker
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.connection import Connection as Connection
+from multiprocessing.context import SpawnContext as SpawnContext
+from multiprocessing.context import SpawnProcess as SpawnProcess
 
 from virnucpro.errors import UsageError
 from virnucpro.runtime.messages import Decoder, Message
 from virnucpro.runtime.signals import STOPPING
 from virnucpro.runtime.status import UNGUARDED_CODE
-
-__all__ = [
-    "SPAWN",
-    "Child",
-    "Connection",
-    "HandedOver",
-    "Sealed",
-    "SpawnContext",
-    "SpawnProcess",
-    "interrupts_held",
-    "leave_unguarded_import",
-    "unseal",
-]
 
 SPAWN: SpawnContext = get_context("spawn")
 """Start method of child processes. Fork would copy the parent's locks and CUDA state."""
@@ -146,7 +134,7 @@ class Child:
         target: Callable[..., None],
         arguments: Sequence[object] = (),
     ) -> None:
-        _require_main_file()
+        _require_spawnable()
         ours, theirs = SPAWN.Pipe(duplex=True)
         process = SPAWN.Process(target=target, name=name, args=(theirs, *arguments))
         try:
@@ -246,8 +234,17 @@ class Child:
         return data
 
 
-def _require_main_file() -> None:
-    """Raise UsageError if the children cannot import the main script, which has no file."""
+def _require_spawnable() -> None:
+    """Raise UsageError if this process may have no children, or if they cannot import its script.
+
+    The main script of this process may have no file.
+    """
+    if current_process().daemon:
+        raise UsageError(
+            "this process is daemonic, such as a worker of a multiprocessing Pool, and may "
+            'start no processes: compute in this process (devices="cpu"), or use a '
+            "concurrent.futures.ProcessPoolExecutor in place of the Pool"
+        )
     main = sys.modules["__main__"]
     if getattr(main, "__file__", None) == "<stdin>" and getattr(main, "__spec__", None) is None:
         raise UsageError(

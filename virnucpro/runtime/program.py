@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from virnucpro.errors import EngineError
 
-__all__ = ["output_of", "run_programs"]
-
 _ANSWER_S = 120.0
 """Maximum seconds for a program whose output is awaited."""
 

@@ -1,16 +1,19 @@
 """A thread that starts and restarts the workers of a job and records how each worker ends."""
 
+import pickle
+import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime import supervisor
 from virnucpro.runtime.child import Setup, WorkerFunction
 from virnucpro.runtime.messages import Report
 from virnucpro.runtime.process import SpawnProcess
-from virnucpro.runtime.results import ResultsQueue
 from virnucpro.runtime.status import (
     Death,
     WorkerState,
@@ -22,7 +25,98 @@ from virnucpro.runtime.status import (
 from virnucpro.runtime.supervisor import Event, Late, StopMethod, Supervisor
 from virnucpro.runtime.watchdog import NEVER, Deadlines, Watched
 
-__all__ = ["ProcessSpec", "RankSupervisor"]
+
+class ResultsQueue:
+    """Queue of the workers' reports, in memory.
+
+    A report is unpickled only when a caller gets it, so an invalid report affects no other report.
+    """
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[int, bytes]] = deque()
+        self._senders = 0
+        self._changed = threading.Condition()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ANN401, FBT001, FBT002 - the signature of queue.Queue
+        """Remove and return the next report.
+
+        Parameters
+        ----------
+        block
+            Whether to wait for a report if the queue is empty and a worker is alive.
+        timeout
+            Maximum wait in seconds; None for no limit.
+
+        Raises
+        ------
+        queue.Empty
+            If no report arrives within `timeout`, or the queue is empty and all workers have ended.
+        WorkerError
+            If the report cannot be unpickled. The report is removed.
+        """
+        with self._changed:
+            if block:
+                self._changed.wait_for(lambda: self._reports or not self._senders, timeout)
+            if not self._reports:
+                raise queue.Empty
+            rank, payload = self._reports.popleft()
+        return _unpickle(rank, payload)
+
+    def get_nowait(self) -> Any:  # noqa: ANN401 - workers send what they like
+        """Remove and return the next report; raise `queue.Empty` if there is no report."""
+        return self.get(block=False)
+
+    def empty(self) -> bool:
+        """Return whether the queue is empty."""
+        return not self._reports
+
+    def qsize(self) -> int:
+        """Return the number of reports in the queue."""
+        return len(self._reports)
+
+    def take_all(self) -> list[Any]:
+        """Remove and return all reports that have arrived.
+
+        Raises
+        ------
+        WorkerError
+            If a report cannot be unpickled. It is removed; the next call returns the other reports.
+        """
+        with self._changed:
+            taken, self._reports = self._reports, deque()
+        reports = []
+        for number, (rank, payload) in enumerate(taken):
+            try:
+                reports.append(_unpickle(rank, payload))
+            except WorkerError:
+                del taken[number]
+                with self._changed:
+                    self._reports.extendleft(reversed(taken))
+                raise
+        return reports
+
+    def add(self, rank: int, payload: bytes) -> None:
+        """Append a pickled report from the worker `rank`."""
+        with self._changed:
+            self._reports.append((rank, payload))
+            self._changed.notify_all()
+
+    def add_senders(self, count: int) -> None:
+        """Add `count` to the number of living workers; a negative `count` records ended workers."""
+        with self._changed:
+            self._senders += count
+            self._changed.notify_all()
+
+
+def _unpickle(rank: int, payload: bytes) -> Any:  # noqa: ANN401 - workers send what they like
+    try:
+        return pickle.loads(payload)  # noqa: S301 - written by a worker of this very process
+    except Exception as error:
+        raise WorkerError(
+            f"a result of worker {rank} ({len(payload):,} bytes) cannot be unpickled: "
+            f"{type(error).__name__}: {error}. Send plain data: dicts, lists, strings, numbers."
+        ) from error
+
 
 _EXTRA_S = 1.0
 """Extra seconds for a stop, in addition to the waits after SIGTERM and SIGKILL."""
@@ -195,7 +289,8 @@ class RankSupervisor:
         Raises
         ------
         WorkerError
-            If a process survives SIGKILL: it is stuck in the kernel.
+            If a process survives SIGKILL: it is stuck in the kernel. Also if the supervisor thread
+            does not end in time; then this call has killed the workers.
         """
         grace = supervisor.TERMINATE_GRACE_S + supervisor.KILL_GRACE_S + _EXTRA_S
         with self._changed:
@@ -210,12 +305,25 @@ class RankSupervisor:
             stuck, self._stuck = self._stuck, []
         if over:
             self._join_thread()
+        else:
+            self._kill_unsupervised(grace)
         if stuck:
             raise WorkerError(
                 f"{', '.join(stuck)} still runs "
                 f"{supervisor.KILL_GRACE_S:.0f} s after SIGKILL: stuck in the kernel, in a driver "
                 "or a file system. Check dmesg; the node may need a reboot."
             )
+
+    def _kill_unsupervised(self, grace: float) -> NoReturn:
+        """Kill all workers, since the supervisor thread did not stop them in `grace` seconds."""
+        statuses = self.statuses
+        for rank, process in self.processes.items():
+            if not statuses[rank].ended:
+                process.kill()
+        raise WorkerError(
+            f"the supervisor thread did not stop the workers within {grace:.0f} s. They were "
+            "killed; the state of each worker is unknown. Rerun the command to resume."
+        )
 
     def _refuse_broken(self) -> None:
         if self._error is not None:

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from virnucpro.runtime.process import HandedOver
 
-__all__ = ["RING_BYTES", "Region", "Ring", "SharedMemory"]
-
 RING_BYTES = 16 << 20
 """Size of each ring in bytes. Unused pages take no memory."""
 

@@ -7,18 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = [
-    "ECHO_S",
-    "STOPPING",
-    "StopRequested",
-    "call_on_alarm",
-    "call_on_stop",
-    "ignore_stops",
-    "raise_if_asked_to_stop",
-    "set_alarm",
-    "stop_on_signals",
-]
-
 ECHO_S = 0.3
 """Seconds after a signal in which a second, identical signal is ignored."""
 

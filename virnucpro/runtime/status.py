@@ -16,20 +16,6 @@ from virnucpro.runtime.messages import (
     Started,
 )
 
-__all__ = [
-    "NO_MAIN_GUARD",
-    "UNGUARDED_CODE",
-    "Death",
-    "Fault",
-    "WorkerState",
-    "WorkerStatus",
-    "after_exit",
-    "after_message",
-    "exit_name",
-    "exit_text",
-    "waiting",
-]
-
 UNGUARDED_CODE: Final = 119
 """Exit code of a worker whose main script would start workers again, see `NO_MAIN_GUARD`."""
 

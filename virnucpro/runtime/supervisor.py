@@ -1,7 +1,7 @@
 """The child processes of one parent: start, messages, deadlines, stop and end.
 
-`RankSupervisor` and the dispatcher's `Engine` use this module and decide which child to start,
-stop or restart.
+`RankSupervisor` and the dispatcher's `DispatchLoop` use this module and decide which child to
+start, stop or restart.
 """
 
 import atexit
@@ -20,15 +20,6 @@ from virnucpro.runtime.messages import Failure, Message, Started
 from virnucpro.runtime.process import Child, Sealed, interrupts_held
 from virnucpro.runtime.status import Death
 from virnucpro.runtime.watchdog import Watchdog, Watched
-
-__all__ = [
-    "KILL_GRACE_S",
-    "TERMINATE_GRACE_S",
-    "Event",
-    "Late",
-    "StopMethod",
-    "Supervisor",
-]
 
 TERMINATE_GRACE_S = 3.0
 """Seconds from SIGTERM to SIGKILL."""

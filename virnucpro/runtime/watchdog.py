@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["NEVER", "STACKS_GRACE_S", "Deadlines", "Watchdog", "Watched"]
-
 STACKS_GRACE_S = 0.5
 """Seconds between the request for the stack traces of a late worker and its termination."""
 

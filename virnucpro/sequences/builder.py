@@ -5,11 +5,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.durable import sync_folder, temporary_beside
 from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
@@ -17,29 +18,34 @@ from virnucpro.sequences.columns import (
     COLUMNS,
     OPTIONAL_COLUMNS,
     TEMPORARY_COLUMNS,
-    Column,
     ColumnFile,
-    ColumnWriter,
+    Folder,
     Header,
     column_path,
+    open_column,
+    open_writer,
     write_header,
 )
+from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
-from virnucpro.sequences.items import divide_records
+from virnucpro.sequences.items import cut_records, divide_records
 from virnucpro.sequences.qualities import QualitiesWriter
-from virnucpro.sequences.records import STANDARD_INPUT, UNNAMED, read_records
-from virnucpro.sequences.repeats import count_repeats
+from virnucpro.sequences.records import UNNAMED, read_records
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
-
-__all__ = ["ReadListener", "input_digests", "no_listener", "write_index"]
 
 _BATCH_BYTES = 1 << 20
 # Bytes added for each record to the size of a batch, so that empty records are limited too.
 _RECORD_BYTES = 100
 _LONGEST = 2**31 - 1
 
-_RUNNING_SUMS = ("name_first", "record_first_base", "record_first_window", "window_first_item")
+_RUNNING_SUMS = (
+    "name_first",
+    "record_first_base",
+    "record_first_window",
+    "record_first_piece",
+    "window_first_item",
+)
 
 ReadListener: TypeAlias = Callable[[int, int], object]
 """Called with the numbers of records and letters that have been read, about once per MB."""
@@ -52,15 +58,14 @@ def no_listener(_records: int, _letters: int) -> None:
 class _Batch(NamedTuple):
     """Names in UTF-8, sequences and qualities of several records.
 
-    `qualities` is empty if they are not stored, or if one of the records lacks them. `invalid` and
-    `unnamed` are positions of records with invalid letters, and without a name.
+    `qualities` is empty if they are not stored, or if one of the records lacks them. `invalid` are
+    positions of records with invalid letters.
     """
 
     names: list[bytes]
     sequences: list[bytes]
     qualities: list[bytes]
     invalid: list[int]
-    unnamed: list[int]
 
 
 def write_index(
@@ -73,14 +78,12 @@ def write_index(
     InputError, RunExistsError, StoreError, UsageError
         As `virnucpro.sequences.index.build_index`.
     """
-    if inputs.count(STANDARD_INPUT) > 1:
-        raise UsageError("standard input can be read only once: give the input - only once")
     if folder.exists():
         raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
     temporary = temporary_beside(folder)
     try:
         temporary.mkdir()
-        write_header(temporary, _write_columns(temporary, inputs, spec, read, rules))
+        write_header(temporary, write_columns(temporary, inputs, spec, read, rules))
         temporary.replace(folder)
         sync_folder(folder.parent)
     except OSError as error:
@@ -110,31 +113,44 @@ def input_digests(
     return reader.digests()
 
 
-def _write_columns(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
+def write_columns(
+    folder: Folder, inputs: Sequence[Input], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> Header:
+    """Read all inputs and write the columns of their index; return the content of index.json.
+
+    Raises
+    ------
+    InputError, UsageError
+        As `virnucpro.sequences.index.build_index`.
+    """
+    if inputs.count(STANDARD_INPUT) > 1:
+        raise UsageError("standard input can be read only once: give the input - only once")
     keeps_qualities = spec.kind != "whole"  # outputs of embed have no sequences
     reader = _Reader(inputs, spec, rules, qualities=keeps_qualities)
     with ExitStack() as stack:
         streamed = _StreamedColumns(folder, stack)
         for batch in reader.batches():
             streamed.add(batch, spec)
-            read(*reader.counts())
+            read(*reader.counts)
         files = streamed.close()
     files |= write_rows(folder)
     warnings = tuple(reader.warnings(folder))
-    for name in TEMPORARY_COLUMNS:
-        column_path(folder, name).unlink()
+    if isinstance(folder, Path):
+        for name in TEMPORARY_COLUMNS:
+            column_path(folder, name).unlink()
     kept = {name: files[name] for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in files}
     return Header(spec, reader.digests(), kept, warnings)
 
 
 class _Reader:
-    """Reads all inputs in batches of about 1 MiB, with or without `qualities`."""
+    """Reads all inputs in batches of about 1 MiB, with or without `qualities`.
+
+    `counts` has the numbers of records and letters that have been read.
+    """
 
     def __init__(
         self,
-        inputs: Sequence[str],
+        inputs: Sequence[Input],
         spec: IndexSpec,
         rules: InputRules,
         *,
@@ -143,44 +159,41 @@ class _Reader:
         self._alphabet = spec.alphabet
         self._qualities = qualities
         self._strict = rules.strict
-        self._digests = [ContentDigest(path) for path in inputs]
+        self.counts = [0, 0]
+        self._inputs = inputs
+        self._digests = [ContentDigest(str(one)) for one in inputs]
         self._notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
 
     def batches(self) -> Iterator[_Batch]:
         """Yield the records of all inputs, never of two inputs at once."""
-        for digest in self._digests:
+        for one, digest in zip(self._inputs, self._digests, strict=True):
             self._notes.begin(digest.path)
-            for batch in self._batches_of(digest.path):
+            for batch in self._batches_of(one):
                 self._notes.check(batch.names, batch.sequences)
                 if not self._notes.accept_qualities(batch.names, batch.qualities):
                     batch.qualities.clear()
-                names = batch.names.copy()
-                for place in batch.unnamed:
-                    names[place] = b""  # as in runs of earlier versions
-                digest.add(names, batch.sequences)
+                digest.add(batch.names, batch.sequences)
+                self.counts[0] += len(batch.names)
+                self.counts[1] += sum(map(len, batch.sequences))
                 yield batch
             self._notes.end()
-
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of records and letters that have been read."""
-        found = self._digests
-        return sum(one.n_records for one in found), sum(one.n_bases for one in found)
 
     def digests(self) -> tuple[InputFile, ...]:
         """Return the digests of all inputs."""
         return tuple(digest.result() for digest in self._digests)
 
-    def warnings(self, folder: Path) -> Iterator[str]:
+    def warnings(self, folder: Folder) -> Iterator[str]:
         """Yield the warnings about all inputs; `folder` is their index."""
-        repeats = count_repeats(Column(folder, "name_hash").values)
+        repeats = count_repeats(open_column(folder, "name_hash").values)
         name = ""
         if repeats.number:
-            bounds = Column(folder, "name_first").values[repeats.position : repeats.position + 2]
-            name = Column(folder, "names").read(int(bounds[0]), int(bounds[1])).decode()
+            first = open_column(folder, "name_first").values
+            bounds = first[repeats.position : repeats.position + 2]
+            name = open_column(folder, "names").read(int(bounds[0]), int(bounds[1])).decode()
         yield from self._notes.warnings(self.digests(), repeats.number, name)
 
-    def _batches_of(self, path: str) -> Iterator[_Batch]:
-        batch, size = _Batch([], [], [], [], []), 0
+    def _batches_of(self, path: Input) -> Iterator[_Batch]:
+        batch, size = _Batch([], [], [], []), 0
         records = read_records(path, self._alphabet, strict=self._strict)
         for number, record in enumerate(records, 1):
             name, sequence, gaps, problem, qualities = record
@@ -193,8 +206,6 @@ class _Reader:
                 self._notes.add(number, record)
                 if problem:
                     batch.invalid.append(len(batch.names))
-                if name == f"{UNNAMED}{number}":
-                    batch.unnamed.append(len(batch.names))
             batch.names.append(name.encode())
             batch.sequences.append(sequence)
             if self._qualities and qualities is not None:
@@ -202,16 +213,17 @@ class _Reader:
             size += len(sequence) + len(name) + _RECORD_BYTES
             if size >= _BATCH_BYTES:
                 yield batch
-                batch, size = _Batch([], [], [], [], []), 0
+                batch, size = _Batch([], [], [], []), 0
         yield batch
 
 
 class _StreamedColumns:
-    """Appends batches of records to the column files of records, windows and items."""
+    """Appends batches of records to the column files of records, windows, items and pieces."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Folder, stack: ExitStack) -> None:
+        self._folder = folder
         self._columns = {
-            name: stack.enter_context(ColumnWriter(folder, name))
+            name: stack.enter_context(open_writer(folder, name))
             for name in (*COLUMNS, *TEMPORARY_COLUMNS)
             if name not in ROW_COLUMNS
         }
@@ -221,16 +233,21 @@ class _StreamedColumns:
         self._qualities = QualitiesWriter(folder, stack)
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
-        names, sequences, qualities, invalid, _ = batch
+        names, sequences, qualities, invalid = batch
         items = divide_records(sequences, spec, invalid)
+        pieces = cut_records(sequences, items.status, spec)
         lengths = [len(sequence) for sequence in sequences]
+        # First base of each record, of the window of each item, and of each piece.
+        origin = self._totals["record_first_base"] + np.cumsum([0, *lengths])[:-1]
+        windows = np.repeat(origin, np.diff(items.windows.first)) + items.windows.starts
         counts: dict[str, npt.ArrayLike] = {
             "name_first": [len(name) for name in names],
             "record_first_base": lengths,
             "record_first_window": np.diff(items.windows.first),
+            "record_first_piece": pieces.per_record,
             "window_first_item": items.per_window,
         }
-        pieces: dict[str, Any] = {
+        values: dict[str, Any] = {
             "bases": b"".join(sequences),
             "names": b"".join(names),
             "record_lengths": lengths,
@@ -239,18 +256,89 @@ class _StreamedColumns:
             "window_ends": items.windows.ends,
             "item_frame": items.frame,
             "item_length": items.length,
-            "item_start": items.start,
+            "item_first_base": np.repeat(windows, items.per_window) + items.start,
             "item_span": items.span,
             "item_digest": items.digests,
+            "piece_digest": pieces.digests,
+            "piece_length": pieces.length,
+            "piece_first_base": np.repeat(origin, pieces.per_record) + pieces.start,
             "name_hash": [hash(name) for name in names],
         }
-        for name, values in counts.items():
-            pieces[name] = self._totals[name] + np.cumsum(values, dtype=np.int64)
-            self._totals[name] += int(np.sum(values))
-        for name, piece in pieces.items():
-            self._columns[name].append(piece)
+        for name, numbers in counts.items():
+            values[name] = self._totals[name] + np.cumsum(numbers, dtype=np.int64)
+            self._totals[name] += int(np.sum(numbers))
+        for name, part in values.items():
+            self._columns[name].append(part)
         self._qualities.add(len(names), qualities)
 
     def close(self) -> dict[str, ColumnFile]:
+        for piece, owners in _PIECE_COLUMNS.items():
+            self._columns.pop(piece).close()
+            for _, block in _blocks(open_column(self._folder, piece).values):
+                for owner in owners:
+                    self._columns[owner].append(block)
         files = {name: column.close() for name, column in self._columns.items()}
         return files | self._qualities.close()
+
+
+_PIECE_COLUMNS: Final = {
+    "piece_digest": ("item_digest",),
+    "piece_length": ("item_length", "item_span"),
+    "piece_first_base": ("item_first_base",),
+}
+"""Columns of pieces, and those of items in which they follow the items."""
+
+_AT_ONCE: Final = 1 << 27
+"""Values that are sorted at once; 16 bytes of memory each."""
+_BLOCK: Final = 1 << 22
+
+
+class Repeats(NamedTuple):
+    """Number of values that equal an earlier value, and position of the first repeated value.
+
+    `position` is the earliest position of a value that occurs again, -1 if there is none.
+    """
+
+    number: int
+    position: int
+
+
+def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> Repeats:
+    """Count the values that equal an earlier value.
+
+    Parameters
+    ----------
+    values
+        ``(n,)`` int64, evenly distributed hashes; may be memory-mapped.
+    at_once
+        Number of values in memory; the array is read once for each such part.
+    """
+    n_parts = max(1, -(-len(values) // at_once))
+    count, first = 0, len(values)
+    for part in range(n_parts):
+        chosen = np.sort(
+            np.concatenate(
+                [
+                    np.empty(0, np.int64),
+                    *(block[block % n_parts == part] for _, block in _blocks(values)),
+                ]
+            )
+        )
+        again = chosen[1:][chosen[1:] == chosen[:-1]]
+        count += len(again)
+        if len(again):
+            first = min(first, _first_of(values, np.unique(again)))
+    return Repeats(count, first if count else -1)
+
+
+def _first_of(values: IntArray, wanted: IntArray) -> int:
+    for start, block in _blocks(values):
+        found = np.flatnonzero(np.isin(block, wanted))
+        if len(found):
+            return start + int(found[0])
+    return len(values)
+
+
+def _blocks(values: IntArray) -> Iterator[tuple[int, IntArray]]:
+    for start in range(0, len(values), _BLOCK):
+        yield start, values[start : start + _BLOCK]

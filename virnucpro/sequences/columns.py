@@ -1,6 +1,6 @@
 """Files of an index: columns as .npy files, and index.json with their sizes and checksums.
 
-Columns are written in pieces and read by memory map.
+Columns are written in pieces and read by memory map. A `MemoryFolder` has them without files.
 """
 
 import io
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,22 +27,6 @@ from virnucpro.sequences.spec import (
     json_digest,
 )
 
-__all__ = [
-    "ADVICE",
-    "COLUMNS",
-    "OPTIONAL_COLUMNS",
-    "TEMPORARY_COLUMNS",
-    "Column",
-    "ColumnFile",
-    "ColumnWriter",
-    "Header",
-    "checksum",
-    "column_path",
-    "read_header",
-    "write_column",
-    "write_header",
-]
-
 COLUMNS: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
     for name, kind in {
@@ -53,11 +37,13 @@ COLUMNS: dict[str, np.dtype[Any]] = {
         "record_first_base": "<i8",
         "record_status": "u1",
         "record_first_window": "<i8",
+        "record_first_piece": "<i8",
         "window_starts": "<i8",
         "window_ends": "<i8",
         "window_first_item": "<i8",
         "item_frame": "u1",
         "item_row": "<i8",
+        "piece_row": "<i8",
         "row_lengths": "<i4",
         "row_first_base": "<i8",
         "row_span": "<i4",
@@ -70,7 +56,8 @@ COLUMNS: dict[str, np.dtype[Any]] = {
 there is one entry more than there are owners. ``bases`` contains the letters of all records,
 ``names`` all names in UTF-8. A row is located by the first item with the same content:
 ``row_first_base`` and ``row_span`` are start and length of that item's window in ``bases`` (of a
-stretch: of its codons, with the offset of its frame), ``row_frame`` is its frame.
+stretch: of its codons, with the offset of its frame; of a piece: its own), ``row_frame`` is its
+frame.
 """
 
 OPTIONAL_COLUMNS: dict[str, np.dtype[Any]] = {"qualities": np.dtype("u1")}
@@ -82,13 +69,17 @@ OPTIONAL_COLUMNS: dict[str, np.dtype[Any]] = {"qualities": np.dtype("u1")}
 TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {
     "item_digest": np.dtype("<u8"),
     "item_length": np.dtype("<i4"),
-    "item_start": np.dtype("<i4"),
+    "item_first_base": np.dtype("<i8"),
     "item_span": np.dtype("<i4"),
+    "piece_digest": np.dtype("<u8"),
+    "piece_length": np.dtype("<i4"),
+    "piece_first_base": np.dtype("<i8"),
     "name_hash": np.dtype("<i8"),
 }
 """Temporary columns, from which the builder derives the rows and counts repeated names.
 
-A digest is two 64-bit numbers. The hashes of names differ between processes.
+A digest is two 64-bit numbers. At the end, the pieces follow the items in the columns that
+both have. The hashes of names differ between processes.
 """
 
 ADVICE = "restore the file from a copy, or start the run anew in another folder"
@@ -154,9 +145,9 @@ class ColumnWriter:
         return ColumnFile(size, self._crc32)
 
 
-def write_column(folder: Path, name: str, values: npt.ArrayLike) -> ColumnFile:
+def write_column(folder: "Folder", name: str, values: npt.ArrayLike) -> ColumnFile:
     """Write all values of a column; return size and checksum of the column's file."""
-    with ColumnWriter(folder, name) as writer:
+    with open_writer(folder, name) as writer:
         writer.append(values)
         return writer.close()
 
@@ -215,6 +206,64 @@ class Column:
     def release(self) -> None:
         """Unmap all pages of the column that were read; they stay in the kernel's page cache."""
         self._map.madvise(mmap.MADV_DONTNEED)
+
+
+class MemoryColumn(Column, ColumnWriter):
+    """A column in memory, with the methods of `Column` and of `ColumnWriter`."""
+
+    def __init__(self, name: str) -> None:
+        self._dtype = _DTYPES[name]
+        self._pieces: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: there is no file."""
+
+    def append(self, values: npt.ArrayLike | bytes) -> None:
+        """Append values to the column; bytes are kept unchanged."""
+        piece = values if isinstance(values, bytes) else np.asarray(values, self._dtype).tobytes()
+        self._pieces.append(piece)
+
+    def close(self) -> ColumnFile:
+        """Complete the column; return the size of its array."""
+        self._content = b"".join(self._pieces)
+        self._pieces.clear()
+        self.values = np.frombuffer(self._content, self._dtype)
+        return ColumnFile(len(self._content), 0)
+
+    def read(self, first: int, last: int) -> bytes:
+        """Return the values ``first:last`` of a column of bytes."""
+        return self._content[first:last]
+
+    @contextmanager
+    def scattered_reads(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+class MemoryFolder(dict[str, MemoryColumn]):
+    """Columns of an index by name, in place of a folder with their files."""
+
+
+Folder: TypeAlias = Path | MemoryFolder
+
+
+def open_writer(folder: Folder, name: str) -> ColumnWriter:
+    """Return a new column, to be written."""
+    if isinstance(folder, Path):
+        return ColumnWriter(folder, name)
+    folder[name] = MemoryColumn(name)
+    return folder[name]
+
+
+def open_column(folder: Folder, name: str) -> Column:
+    """Return a column that is complete."""
+    return Column(folder, name) if isinstance(folder, Path) else folder[name]
 
 
 def checksum(folder: Path, name: str) -> int:
@@ -322,7 +371,7 @@ def read_header(folder: Path) -> Header:
         IndexSpec.from_json(content["spec"]),
         tuple(InputFile(**file) for file in content["inputs"]),
         {name: ColumnFile(**content["files"][name]) for name in names},
-        tuple(content.get("warnings", ())),  # older indexes have none
+        tuple(content["warnings"]),
     )
     for name, file in header.files.items():
         path = column_path(folder, name)

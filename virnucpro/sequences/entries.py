@@ -9,13 +9,11 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
-
-from dnaio import FastqFormatError, FastqReader
-from xopen import xopen
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
@@ -23,10 +21,22 @@ from virnucpro.errors import InputError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["STANDARD_INPUT", "BlockStream", "read_blocks", "split_fasta", "split_fastq"]
-
 STANDARD_INPUT = "-"
 """Name of standard input in a list of files."""
+
+
+@dataclass(frozen=True)
+class OpenInput:
+    """An open binary stream, in place of the path of a file; `path` names it in messages."""
+
+    path: str
+    stream: BinaryIO
+
+    def __str__(self) -> str:
+        return self.path
+
+
+Input: TypeAlias = str | OpenInput
 
 _BLOCK_BYTES = 1 << 20
 
@@ -73,7 +83,7 @@ class BlockStream(io.RawIOBase):
         return size
 
 
-def read_blocks(path: str) -> Iterator[bytes]:
+def read_blocks(path: Input) -> Iterator[bytes]:
     """Read a file in blocks; decompress gzip, bzip2, xz and zstandard, detected by content.
 
     Decompression runs in this process and thread.
@@ -81,7 +91,7 @@ def read_blocks(path: str) -> Iterator[bytes]:
     Parameters
     ----------
     path
-        A file, a named pipe, or ``-`` for standard input, which is not closed.
+        A file, a named pipe, or ``-`` for standard input; it and an `OpenInput` are not closed.
 
     Yields
     ------
@@ -107,7 +117,9 @@ def read_blocks(path: str) -> Iterator[bytes]:
             yield from _decompress(plain, compression, path)
 
 
-def _open(path: str, stack: ExitStack) -> BinaryIO:
+def _open(path: Input, stack: ExitStack) -> BinaryIO:
+    if isinstance(path, OpenInput):
+        return path.stream
     if path == STANDARD_INPUT:
         if sys.stdin is None:
             raise InputError("-: standard input is closed; name a file or use a pipe")
@@ -124,7 +136,7 @@ def _open(path: str, stack: ExitStack) -> BinaryIO:
         ) from error
 
 
-def _read(stream: BinaryIO, size: int, path: str) -> bytes:
+def _read(stream: BinaryIO, size: int, path: Input) -> bytes:
     try:
         return stream.read(size)
     except OSError as error:
@@ -133,7 +145,9 @@ def _read(stream: BinaryIO, size: int, path: str) -> bytes:
         ) from error
 
 
-def _decompress(blocks: Iterator[bytes], compression: str, path: str) -> Iterator[bytes]:
+def _decompress(blocks: Iterator[bytes], compression: str, path: Input) -> Iterator[bytes]:
+    from xopen import xopen  # noqa: PLC0415 - for compressed files only
+
     source = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
     try:
         # threads=0, because with threads xopen starts an external program for each file.
@@ -153,7 +167,7 @@ def _decompress(blocks: Iterator[bytes], compression: str, path: str) -> Iterato
 _HEADER_BYTES = 1 << 24
 
 
-def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes, None]]:
+def split_fasta(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, bytes, None]]:
     r"""Divide a FASTA file into entries.
 
     Lines end in ``\n``, ``\r\n`` or ``\r``. A line that begins with ``>`` starts an entry; a ``>``
@@ -194,7 +208,7 @@ def split_fasta(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         yield header, b"".join(pieces), None
 
 
-def _with_whole_headers(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
+def _with_whole_headers(blocks: Iterator[bytes], path: Input) -> Iterator[bytes]:
     """Yield the text in blocks with line feeds as line ends; no block ends inside a header."""
     rest = b"\n"
     for block in blocks:
@@ -237,7 +251,7 @@ _TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
 _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
 
 
-def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, bytes, bytes]]:
+def split_fastq(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, bytes, bytes]]:
     r"""Divide a FASTQ file into records of four lines each.
 
     Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
@@ -264,6 +278,8 @@ def split_fastq(blocks: Iterator[bytes], path: str) -> Iterator[tuple[bytes, byt
         When a record does not have four lines, or the number of qualities is not the number of
         letters.
     """
+    from dnaio import FastqFormatError, FastqReader  # noqa: PLC0415 - for FASTQ only
+
     escaped = _Escaped(_without_trailing_blank_lines(blocks))
     stream = BufferedReader(BlockStream(escaped))
     try:

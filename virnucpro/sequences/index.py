@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -11,26 +12,33 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.console import CONTROL
+from virnucpro.arrays import IntArray
+from virnucpro.console import CONTROL, encoded_name
 from virnucpro.errors import IndexFormatError, UsageError
-from virnucpro.sequences.builder import ReadListener, input_digests, no_listener, write_index
+from virnucpro.sequences.builder import ReadListener, no_listener, write_columns, write_index
 from virnucpro.sequences.columns import (
     ADVICE,
-    Column,
+    Folder,
     Header,
+    MemoryFolder,
     checksum,
     column_path,
+    open_column,
     read_header,
+    write_column,
+    write_header,
 )
+from virnucpro.sequences.entries import Input
 from virnucpro.sequences.input_rules import InputRules
-from virnucpro.sequences.items import ITEM_NAMES, WINDOW_ITEM
+from virnucpro.sequences.items import ITEM_NAMES
+from virnucpro.sequences.pieces import piece_bounds
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
-from virnucpro.sequences.windows import IntArray
-
-__all__ = ["SequenceIndex", "build_index", "input_digests"]
 
 _NAMES_AT_ONCE = 1 << 14
+_OFFSETS = np.array([0, 1, 2, 0, 1, 2, 0, 0])
+_FORWARD = np.array([True, True, True, False, False, False, True, True])
+"""For each kind of a row: bases before its first codon, and whether it is on the strand given."""
 _NOT_TEXT = re.compile(rf"{CONTROL.pattern}|[\udc80-\udcff]")
 """Control characters, and the surrogates for bytes of a path that are not UTF-8."""
 
@@ -49,8 +57,8 @@ class SequenceIndex:
         Input files and their content.
     fingerprint
         Digest of the inputs' content, `spec` and the version of the index format.
-    n_records, n_windows, n_items, n_rows
-        Numbers of records, windows, items and distinct items.
+    n_records, n_windows, n_items, n_pieces, n_rows
+        Numbers of records, windows, items, pieces, and distinct items and pieces.
     name_bytes
         Total length of the records' names in UTF-8.
     warnings
@@ -63,6 +71,8 @@ class SequenceIndex:
         ``(n_records,)`` uint8 of `RecordStatus`.
     record_first_window
         ``(n_records + 1,)`` int64: number of windows of all records before record ``i``.
+    record_first_piece
+        ``(n_records + 1,)`` int64: number of pieces of all records before record ``i``.
     window_starts, window_ends
         ``(n_windows,)`` int64, half open, in bases from the start of the record.
     window_first_item
@@ -70,33 +80,37 @@ class SequenceIndex:
     item_frame
         ``(n_items,)`` uint8: frame as in `virnucpro.sequences.translation.FRAMES`, or
         `virnucpro.sequences.items.WINDOW_ITEM`; 0 for whole sequences.
-    item_row
-        ``(n_items,)`` int64: the row of each item.
+    item_row, piece_row
+        ``(n_items,)`` and ``(n_pieces,)`` int64: the row of each item, and of each piece.
     row_lengths
-        ``(n_rows,)`` int32, descending: residues of the frame, or letters of a whole sequence.
+        ``(n_rows,)`` int32, descending: residues of the frame, or letters of a window, a piece or a
+        whole sequence.
     """
 
-    def __init__(self, folder: Path, header: Header) -> None:
+    def __init__(self, folder: Folder, header: Header) -> None:
+        self._header = header
         self.spec = header.spec
         self.inputs = header.inputs
         self.fingerprint = header.fingerprint
         self.warnings = header.warnings
-        self._folder = folder
-        self._files = header.files
-        self._columns = {name: Column(folder, name) for name in header.files}
+        self._folder = folder if isinstance(folder, Path) else None
+        self._columns = {name: open_column(folder, name) for name in header.files}
         self._values = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = self._values["record_lengths"]
         self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
         self.record_first_window: IntArray = self._values["record_first_window"]
+        self.record_first_piece: IntArray = self._values["record_first_piece"]
         self.window_starts: IntArray = self._values["window_starts"]
         self.window_ends: IntArray = self._values["window_ends"]
         self.window_first_item: IntArray = self._values["window_first_item"]
         self.item_frame: npt.NDArray[np.uint8] = self._values["item_frame"]
         self.item_row: IntArray = self._values["item_row"]
+        self.piece_row: IntArray = self._values["piece_row"]
         self.row_lengths: npt.NDArray[np.int32] = self._values["row_lengths"]
         self.n_records = len(self.record_lengths)
         self.n_windows = len(self.window_starts)
         self.n_items = len(self.item_row)
+        self.n_pieces = len(self.piece_row)
         self.n_rows = len(self.row_lengths)
         self.name_bytes = int(self._values["name_first"][-1])
         self._names = self._columns["names"]
@@ -127,34 +141,44 @@ class SequenceIndex:
 
     def changed_files(self) -> Iterator[tuple[Path, str]]:
         """Read every file of the index once; yield path and problem of each changed file."""
-        for name, file in self._files.items():
+        if self._folder is None:
+            return
+        for name, file in self._header.files.items():
             if checksum(self._folder, name) != file.crc32:
                 yield column_path(self._folder, name), "changed since it was written"
+
+    def write(self, folder: Path) -> None:
+        """Write the index into a new folder.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be written.
+        """
+        folder.mkdir()
+        files = {name: write_column(folder, name, own) for name, own in self._values.items()}
+        write_header(folder, replace(self._header, files=files))
 
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records, as written to all outputs.
 
-        Control characters, line separators and marks of the text direction are percent-encoded:
-        ``%1B`` for the escape character. Any other character is as in the input.
+        Characters that are unsafe in a table are percent-encoded, see `encoded_name`.
         """
         distinct, which = np.unique(records, return_inverse=True)
         first = self._values["name_first"]
         spans = zip(first[distinct].tolist(), first[distinct + 1].tolist(), strict=True)
-        names = [self._names.read(low, high).decode() for low, high in spans]
-        if not "".join(names).isprintable():  # much faster than the regular expression
-            names = [CONTROL.sub(lambda match: quote(match[0]), name) for name in names]
+        names = [encoded_name(self._names.read(low, high).decode()) for low, high in spans]
         found: list[str] = np.array(names, object)[which].tolist()
         return found
 
     def count_encoded_names(self) -> int:
-        """Count the records whose names contain control characters; see `record_names`."""
+        """Count the records whose names are not as in the input; see `record_names`."""
         count = 0
         for first in range(0, self.n_records, _NAMES_AT_ONCE):
             bounds = self._values["name_first"][first : first + _NAMES_AT_ONCE + 1]
             text = self._names.read(int(bounds[0]), int(bounds[-1]))
-            if not text.decode().isprintable():
-                names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
-                count += sum(CONTROL.search(name) is not None for name in names)
+            names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
+            count += sum(encoded_name(name) != name for name in names)
         return count
 
     def window_names(self, windows: IntArray) -> list[str]:
@@ -172,6 +196,17 @@ class SequenceIndex:
         frames = self.item_frame[items].tolist()
         names = zip(self.window_names(windows), frames, strict=True)
         return [name + ITEM_NAMES[frame] for name, frame in names]
+
+    def piece_names(self, pieces: IntArray) -> list[str]:
+        """Return the names of pieces: ``{record}_piece_{number from 1}``."""
+        records = _owners(self.record_first_piece, pieces)
+        numbers = pieces - self.record_first_piece[records] + 1
+        names = zip(self.record_names(records), numbers.tolist(), strict=True)
+        return [f"{name}_piece_{number}" for name, number in names]
+
+    def piece_bounds(self, pieces: IntArray) -> tuple[IntArray, IntArray]:
+        """Return start and end of pieces, half open, in bases from the start of the record."""
+        return piece_bounds(self.record_first_piece, self.record_lengths, pieces)
 
     @property
     def input_names(self) -> list[str]:
@@ -252,7 +287,7 @@ class SequenceIndex:
             span = self._values["row_span"][rows]
             if self.spec.genetic_code is None:
                 return self._cut_out(rows, span)
-            span = span - self._values["row_frame"][rows] % 3
+            span = span - _OFFSETS[self._values["row_frame"][rows]]
             if view == "nucleotide":
                 return self._cut_out(rows, np.minimum(3 * self.row_lengths[rows] + 1, span))
             codons = span // 3
@@ -266,10 +301,10 @@ class SequenceIndex:
             for column in self._columns.values():
                 column.release()
 
-    def is_window(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Return, for each row, whether it is a whole window (not a frame or stretch)."""
-        whole: npt.NDArray[np.bool_] = self._values["row_frame"][rows] == WINDOW_ITEM
-        return whole
+    def kinds(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
+        """Return the code of each row: a frame, `WINDOW_ITEM` or `PIECE_ITEM`, ``(n,)`` uint8."""
+        kinds: npt.NDArray[np.uint8] = self._values["row_frame"][rows]
+        return kinds
 
     def _cut_out(
         self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
@@ -277,7 +312,7 @@ class SequenceIndex:
         """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]
-        offset, forward = (frame % 3).astype(np.int64), frame % WINDOW_ITEM < 3
+        offset, forward = _OFFSETS[frame], _FORWARD[frame]
         low = first + np.where(forward, offset, values["row_span"][rows] - offset - letters)
         spans = zip(low.tolist(), (low + letters).tolist(), forward.tolist(), strict=True)
         read = self._bases.read
@@ -286,6 +321,15 @@ class SequenceIndex:
             return [
                 read(a, b) if onward else reverse_complement(read(a, b)) for a, b, onward in spans
             ]
+
+
+def index_in_memory(inputs: Sequence[Input], spec: IndexSpec, rules: InputRules) -> SequenceIndex:
+    """Read all inputs and build their index in memory: about 2 bytes per base.
+
+    Parameters and errors are those of `build_index`.
+    """
+    folder = MemoryFolder()
+    return SequenceIndex(folder, write_columns(folder, inputs, spec, no_listener, rules))
 
 
 def build_index(

@@ -13,8 +13,6 @@ from virnucpro.sequences.qualities import first_invalid
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
 from virnucpro.sequences.spec import InputFile
 
-__all__ = ["InputNotes", "InputRules", "nucleotide_share"]
-
 _SHOWN: Final = 3
 _LEAST_LETTERS: Final = 100
 """Fewer letters are not judged: a peptide of ten residues may consist of A, C, G and T."""

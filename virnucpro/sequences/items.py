@@ -1,5 +1,6 @@
 """Divide records into windows, and these into items: frames, stretches, windows or sequences."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -8,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
+from virnucpro.sequences.pieces import count_pieces, piece_bounds
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
 from virnucpro.sequences.stretches import Stretches, longest_stretches
 from virnucpro.sequences.translation import (
@@ -19,20 +22,13 @@ from virnucpro.sequences.translation import (
     peptide,
     reverse_complement,
 )
-from virnucpro.sequences.windows import IntArray, Windows, tile_all
-
-__all__ = [
-    "DIGEST_BYTES",
-    "ITEM_NAMES",
-    "LEAST_BASES",
-    "LEAST_KNOWN",
-    "WINDOW_ITEM",
-    "Items",
-    "divide_records",
-]
+from virnucpro.sequences.windows import Windows, tile_all
 
 WINDOW_ITEM: Final = len(FRAMES)
 """Code in `item_frame` of an item that is a whole window."""
+
+PIECE_ITEM: Final = WINDOW_ITEM + 1
+"""Code in `row_frame` of a row that is a piece of a record."""
 
 ITEM_NAMES: Final = (*FRAMES, "W")
 """Names of the item codes: the frames, and W for a whole window."""
@@ -48,6 +44,10 @@ DIGEST_BYTES = 16
 _BLOCK_BASES = 1 << 17
 
 _UNKNOWN_LETTERS = bytes(letter not in b"ACGT" for letter in range(256))
+
+UNKNOWN_RUN: Final = 20
+"""Letters of the shortest run other than A, C, G, T that no window of the tiling `even` covers."""
+_UNKNOWN_RUN: Final = re.compile(rb"[^ACGT]{%d,}" % UNKNOWN_RUN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,43 @@ class Items:
     digests: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The pieces of several records, in input order.
+
+    Attributes
+    ----------
+    per_record
+        ``(n_records,)`` int64: number of pieces; 0 for a record without an item.
+    start, length
+        ``(n_pieces,)`` int64 bases: start within the record, and length.
+    digests
+        As `Items.digests`.
+    """
+
+    per_record: IntArray
+    start: IntArray
+    length: IntArray
+    digests: bytes
+
+
+def cut_records(
+    sequences: Sequence[bytes], status: npt.NDArray[np.uint8], spec: IndexSpec
+) -> Pieces:
+    """Cut the records with an item into pieces; `status` is that of `divide_records`."""
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    per_record = np.zeros(len(lengths), np.int64)
+    if spec.piece is not None:
+        scorable = status == RecordStatus.SCORABLE
+        per_record[scorable] = count_pieces(lengths[scorable], spec.piece)
+    first = np.concatenate(([0], np.cumsum(per_record)))
+    start, end = piece_bounds(first, lengths, np.arange(first[-1]))
+    record = np.repeat(np.arange(len(lengths)), per_record)
+    places = zip(record.tolist(), start.tolist(), end.tolist(), strict=True)
+    digests = (_window_digest(sequences[one][a:b], b"piece") for one, a, b in places)
+    return Pieces(per_record, start, end - start, b"".join(digests))
+
+
 def divide_records(
     sequences: Sequence[bytes], spec: IndexSpec, invalid: Sequence[int] = ()
 ) -> Items:
@@ -117,13 +154,38 @@ def _divide(sequences: Sequence[bytes], lengths: IntArray, spec: IndexSpec) -> I
     assert spec.window is not None
     assert spec.tiling is not None
     assert spec.genetic_code is not None
-    windows = tile_all(lengths, spec.window, spec.tiling)
     text = b"".join(sequences)
+    if spec.tiling == "even" and b"\1" * UNKNOWN_RUN in text.translate(_UNKNOWN_LETTERS):
+        windows = _tile_around_unknown(sequences, lengths, spec.window)
+    else:
+        windows = tile_all(lengths, spec.window, spec.tiling)
     if spec.kind == "windows":
         return _window_items(text, lengths, windows)
     divide = _stretch_items if spec.kind == "stretches" else _frame_items
     items = divide(text, lengths, windows, genetic_code(spec.genetic_code))
     return _with_fallback(text, lengths, items) if spec.fallback else items
+
+
+def _tile_around_unknown(sequences: Sequence[bytes], lengths: IntArray, window: int) -> Windows:
+    """Return windows of the tiling `even` over the parts of records between unknown runs.
+
+    Each part is tiled as a record of its own. A part of a record with such a run has no windows if
+    it is shorter than `LEAST_BASES`.
+    """
+    parts: list[tuple[int, int]] = []
+    counts = np.ones(len(lengths), np.int64)
+    for number, (sequence, length) in enumerate(zip(sequences, lengths.tolist(), strict=True)):
+        runs = [run.span() for run in _UNKNOWN_RUN.finditer(sequence)]
+        ends = [low for low, _ in runs] + [length]
+        between = list(zip([0] + [high for _, high in runs], ends, strict=True))
+        known = [(low, high) for low, high in between if not runs or high - low >= LEAST_BASES]
+        counts[number] = len(known)
+        parts += known
+    starts, stops = np.array(parts, np.int64).reshape(-1, 2).T
+    tiled = tile_all(stops - starts, window, "even")
+    shift = np.repeat(starts, np.diff(tiled.first))
+    first_part = np.concatenate(([0], np.cumsum(counts)))
+    return Windows(tiled.first[first_part], tiled.starts + shift, tiled.ends + shift)
 
 
 def _whole_record_items(sequences: Sequence[bytes], lengths: IntArray) -> Items:
@@ -262,7 +324,11 @@ def _scorable(text: bytes, starts: IntArray, ends: IntArray) -> npt.NDArray[np.b
 def _window_digests(text: bytes, starts: IntArray, ends: IntArray) -> Iterator[bytes]:
     """Yield a digest per window, which differs from the digest of a frame with the same bases."""
     for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield blake2b(text[low:high], digest_size=DIGEST_BYTES, person=b"window").digest()
+        yield _window_digest(text[low:high], b"window")
+
+
+def _window_digest(bases: bytes, kind: bytes) -> bytes:
+    return blake2b(bases, digest_size=DIGEST_BYTES, person=kind).digest()
 
 
 def _per_record(first: IntArray, values: npt.NDArray[np.generic]) -> IntArray:

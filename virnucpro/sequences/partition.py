@@ -5,9 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.sequences.windows import IntArray
-
-__all__ = ["deal", "unit_bounds"]
+from virnucpro.arrays import IntArray
 
 
 def unit_bounds(

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from virnucpro.sequences.columns import ColumnFile, ColumnWriter, column_path
-
-__all__ = ["QualitiesWriter", "first_invalid"]
+from virnucpro.sequences.columns import ColumnFile, ColumnWriter, Folder, column_path, open_writer
 
 _NAME = "qualities"
 _VALID = bytes(range(ord("!"), ord("~") + 1))
@@ -34,7 +32,7 @@ class QualitiesWriter:
         Closes the file, also after an error.
     """
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Folder, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
         self._column: ColumnWriter | None = None
@@ -47,7 +45,7 @@ class QualitiesWriter:
         if not self._complete or not n_records:
             return
         if self._column is None:
-            self._column = self._stack.enter_context(ColumnWriter(self._folder, _NAME))
+            self._column = self._stack.enter_context(open_writer(self._folder, _NAME))
         self._column.append(b"".join(qualities))
 
     def close(self) -> dict[str, ColumnFile]:
@@ -57,5 +55,6 @@ class QualitiesWriter:
         file = self._column.close()
         if self._complete:
             return {_NAME: file}
-        column_path(self._folder, _NAME).unlink()
+        if isinstance(self._folder, Path):
+            column_path(self._folder, _NAME).unlink()
         return {}

@@ -23,17 +23,63 @@ neither ``>`` nor ``@`` first    `InputError`
 ===============================  ==================================================================
 """
 
+import io
 from collections.abc import Iterator
 from enum import Enum
 from itertools import chain, compress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
-from virnucpro.sequences.entries import STANDARD_INPUT, read_blocks, split_fasta, split_fastq
-from virnucpro.sequences.letter_lines import line_of_letter
+from virnucpro.sequences.entries import (
+    BlockStream,
+    Input,
+    OpenInput,
+    read_blocks,
+    split_fasta,
+    split_fastq,
+)
 
-__all__ = ["STANDARD_INPUT", "UNNAMED", "Alphabet", "Record", "read_records"]
+_LINES_A_RECORD = 4
+_WITHOUT_SPACE = str.maketrans("", "", " \t\n\v\f")
+
+
+def line_of_letter(path: Input, record: int, letter: int) -> int | None:
+    """Return the line that contains a letter of a record, from 1; None if `path` is no file.
+
+    Parameters
+    ----------
+    path
+        A FASTA or FASTQ file, plain or compressed.
+    record, letter
+        Number of the record in the file, and of the letter in the record without white space, both
+        from 1.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read again.
+    """
+    # a pipe, standard input or an open stream can be read only once
+    if isinstance(path, OpenInput) or not Path(path).is_file():
+        return None
+    blocks = io.BufferedReader(BlockStream(read_blocks(path)))
+    # Universal line ends: \n, \r\n and \r, as in the reader of records.
+    with io.TextIOWrapper(blocks, "latin-1") as stream:
+        found = 0
+        for number, line in enumerate(stream, 1):
+            text = line if found else line.removeprefix(_BYTE_ORDER_MARK.decode("latin-1")).lstrip()
+            if not found and text.startswith("@"):
+                return number + _LINES_A_RECORD * (record - 1) + 1
+            if text.startswith(">"):
+                found += 1
+            elif found == record:
+                letter -= len(text.translate(_WITHOUT_SPACE))
+                if letter <= 0:
+                    return number
+    return None
+
 
 UNNAMED: Final = "unnamed_"
 """Start of the name of a record without a name; its number in the file follows."""
@@ -101,7 +147,7 @@ _INVALID_SPELLING = bytes(
 
 
 def read_records(
-    path: str, alphabet: Alphabet = Alphabet.NUCLEOTIDE, *, strict: bool = True
+    path: Input, alphabet: Alphabet = Alphabet.NUCLEOTIDE, *, strict: bool = True
 ) -> Iterator[Record]:
     """Read the records of a FASTA or FASTQ file, plain or compressed, in the order of the file.
 
@@ -181,7 +227,7 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
-def _entries(path: str) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+def _entries(path: Input) -> Iterator[tuple[bytes, bytes, bytes | None]]:
     """Yield header, body and qualities of each entry of a file.
 
     The first byte of the file selects FASTA, without qualities, or FASTQ.

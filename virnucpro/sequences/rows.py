@@ -1,4 +1,4 @@
-"""Assign a row to each distinct item, in memory or, for very many items, in temporary files.
+"""Assign a row to each distinct item or piece, in memory or, for very many, in temporary files.
 
 On disk, items are divided twice: by digest into buckets, which find the first item of each digest,
 and back into blocks of consecutive items. Rows are a counting sort of first items by length. All
@@ -15,12 +15,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.sequences.columns import Column, ColumnFile, ColumnWriter, write_column
-from virnucpro.sequences.windows import IntArray
+from virnucpro.arrays import IntArray
+from virnucpro.sequences.columns import (
+    Column,
+    ColumnFile,
+    ColumnWriter,
+    Folder,
+    open_column,
+    write_column,
+)
+from virnucpro.sequences.items import PIECE_ITEM
 
-__all__ = ["BLOCK_ITEMS", "IN_MEMORY_ITEMS", "ROW_COLUMNS", "distinct_rows", "write_rows"]
-
-ROW_COLUMNS = ("item_row", "row_lengths", "row_first_base", "row_span", "row_frame")
+ROW_COLUMNS = ("item_row", "piece_row", "row_lengths", "row_first_base", "row_span", "row_frame")
 """Columns that `write_rows` writes."""
 
 IN_MEMORY_ITEMS = 10**8
@@ -28,17 +34,9 @@ IN_MEMORY_ITEMS = 10**8
 BLOCK_ITEMS = 1 << 22
 """Items of a block and of a bucket; about 130 bytes of memory each."""
 
-_SOURCES = (
-    "item_digest",
-    "item_length",
-    "item_frame",
-    "item_start",
-    "item_span",
-    "window_first_item",
-    "window_starts",
-    "record_first_window",
-    "record_first_base",
-)
+_SOURCES = ("item_digest", "item_length", "item_frame", "item_first_base", "item_span")
+"""Columns of all items; all but ``item_frame`` continue with the pieces."""
+
 _DIGESTS = [("digest", "<u8", (2,)), ("item", "<i8"), ("length", "<i4")]
 _REPEATS = [("item", "<i8"), ("first", "<i8")]
 _PLACES = [("item", "<i8"), ("row", "<i8")]
@@ -88,40 +86,42 @@ def distinct_rows(
     return item_row, group_first[by_rank]
 
 
-def write_rows(folder: Path) -> dict[str, ColumnFile]:
+def write_rows(folder: Folder) -> dict[str, ColumnFile]:
     """Assign a row to each distinct item and write the row columns; return sizes and checksums.
 
     Parameters
     ----------
     folder
-        Folder with the columns of records, windows and items, temporary columns included.
+        Folder with the columns of items and pieces, temporary columns included.
 
     Raises
     ------
     OSError
         If a file cannot be written. No temporary file is left.
     """
-    columns = {name: Column(folder, name) for name in _SOURCES}
-    if len(columns["item_length"].values) > IN_MEMORY_ITEMS:
+    columns = {name: open_column(folder, name) for name in _SOURCES}
+    if isinstance(folder, Path) and len(columns["item_length"].values) > IN_MEMORY_ITEMS:
         with tempfile.TemporaryDirectory(dir=folder, prefix="rows-") as scratch:
             return _RowsOnDisk(columns, Path(scratch)).write(folder)
     digests = np.array(columns["item_digest"].values).reshape(-1, 2)
     item_row, first_item = distinct_rows(digests, columns["item_length"].values)
-    rows = {"item_row": item_row, **_located(columns, first_item)}
+    n_items = len(columns["item_frame"].values)
+    owners = {"item_row": item_row[:n_items], "piece_row": item_row[n_items:]}
+    rows = {**owners, **_located(columns, first_item)}
     return {name: write_column(folder, name, values) for name, values in rows.items()}
 
 
 def _located(columns: dict[str, Column], items: IntArray) -> dict[str, npt.NDArray[Any]]:
-    """Return the row columns but ``item_row`` for rows whose first items are given."""
+    """Return the columns whose names begin with ``row`` for rows whose first items are given."""
     column = {name: one.values for name, one in columns.items()}
-    window = np.searchsorted(column["window_first_item"], items, side="right") - 1
-    record = np.searchsorted(column["record_first_window"], window, side="right") - 1
-    starts = column["window_starts"][window] + column["item_start"][items]
+    frame = np.full(len(items), PIECE_ITEM, np.uint8)
+    own = items < len(column["item_frame"])
+    frame[own] = column["item_frame"][items[own]]
     return {
         "row_lengths": column["item_length"][items],
-        "row_first_base": column["record_first_base"][record] + starts,
+        "row_first_base": column["item_first_base"][items],
         "row_span": column["item_span"][items],
-        "row_frame": column["item_frame"][items],
+        "row_frame": frame,
     }
 
 
@@ -151,16 +151,20 @@ class _RowsOnDisk:
         for bucket in range(self._n_blocks):
             n_rows_of.update(self._find_firsts(bucket))
         next_row = _NextRows(n_rows_of)
+        n_own = len(self._columns["item_frame"].values)
         with ExitStack() as stack:
             writers = {
                 name: stack.enter_context(ColumnWriter(folder, name)) for name in ROW_COLUMNS
             }
             for block in range(self._n_blocks):
-                writers["item_row"].append(self._item_rows(block, next_row))
+                owned = self._item_rows(block, next_row)
+                cut = max(0, n_own - block * BLOCK_ITEMS)
+                writers["item_row"].append(owned[:cut])
+                writers["piece_row"].append(owned[cut:])
             for block in range(-(-n_rows_of.total() // BLOCK_ITEMS)):
                 rows = self._rows.read(block)
                 rows = rows[np.argsort(rows["row"])]
-                for name in ROW_COLUMNS[1:]:
+                for name in ROW_COLUMNS[2:]:
                     writers[name].append(rows[name])
             return {name: writer.close() for name, writer in writers.items()}
 

@@ -12,20 +12,7 @@ from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, Tiling, is_window
 
-__all__ = [
-    "KIND_OF_ITEMS",
-    "SCHEMA_VERSION",
-    "ContentDigest",
-    "IndexSpec",
-    "InputFile",
-    "Kind",
-    "RecordStatus",
-    "default_min_length",
-    "fingerprint",
-    "json_digest",
-]
-
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
 """Version of the index files; it changes with their layout or meaning."""
 
 Kind = Literal["frames", "stretches", "windows", "whole"]
@@ -79,11 +66,14 @@ class IndexSpec:
         ``windows``.
     min_length
         Shorter records are not divided. Not for ``whole``.
+    piece
+        Maximum bases of a piece: a record with an item is also cut into pieces, see
+        `virnucpro.sequences.pieces`. None for no pieces. Not for ``whole``.
 
     Raises
     ------
     UsageError
-        When window, tiling, genetic code or least length is invalid.
+        When window, tiling, genetic code, least length or piece is invalid.
     """
 
     kind: Kind
@@ -93,6 +83,7 @@ class IndexSpec:
     genetic_code: int | None = None
     fallback: bool = False
     min_length: int = 0
+    piece: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind == "whole":
@@ -109,15 +100,12 @@ class IndexSpec:
             raise UsageError(
                 f"invalid least length {self.min_length!r}: give a whole number of bases, 0 or more"
             )
+        if self.piece is not None and (type(self.piece) is not int or self.piece < 1):
+            raise UsageError(f"invalid piece {self.piece!r}: give a whole number of bases")
 
     def as_json(self) -> dict[str, Any]:
         """Return the specification as a dict of JSON values."""
-        values = {**asdict(self), "alphabet": self.alphabet.name.lower()}
-        if not self.fallback:
-            del values["fallback"]  # older indexes lack this field
-        if not self.min_length:
-            del values["min_length"]  # as above
-        return values
+        return {**asdict(self), "alphabet": self.alphabet.name.lower()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "IndexSpec":

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
 from virnucpro.sequences.translation import (
     FRAMES,
     STOP,
@@ -21,9 +22,6 @@ from virnucpro.sequences.translation import (
     codon_classes,
     over_runs,
 )
-from virnucpro.sequences.windows import IntArray
-
-__all__ = ["LEAST_CODONS", "Stretches", "longest_stretches"]
 
 LEAST_CODONS: Final = 30
 """A shorter stretch is not an item: it occurs by chance in nearly every frame."""

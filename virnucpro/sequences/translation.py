@@ -24,26 +24,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
 from virnucpro.errors import UsageError
-from virnucpro.sequences.windows import IntArray
-
-__all__ = [
-    "CODON_LETTERS",
-    "FRAMES",
-    "GENETIC_CODES",
-    "STOP",
-    "STOP_REVERSED",
-    "UNKNOWN",
-    "GeneticCode",
-    "OpenFrames",
-    "codon_classes",
-    "genetic_code",
-    "open_frames",
-    "over_runs",
-    "peptide",
-    "residues_by_codon",
-    "reverse_complement",
-]
 
 CODON_LETTERS = b"TCAG"
 """Order of bases in a code: codon ``xyz`` is entry ``16 x + 4 y + z``."""

@@ -13,17 +13,15 @@ a single, unpadded window.
 ``even``
     All windows have full length, the first at the start, the last at the end of the record, with
     equal overlaps: window ``k`` starts at ``k * (length - window) // (n - 1)``.
+    `virnucpro.sequences.items` tiles the parts of a record between runs of unknown letters.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypeGuard, get_args
+from typing import Final, Literal, TypeGuard, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["TILINGS", "WINDOWS", "IntArray", "Tiling", "Windows", "is_window", "tile", "tile_all"]
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
+from virnucpro.arrays import IntArray
 
 Tiling = Literal["published", "even"]
 TILINGS: tuple[Tiling, ...] = get_args(Tiling)

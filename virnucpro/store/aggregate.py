@@ -2,18 +2,18 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Protocol, TypeAlias, TypeVar
+from typing import IO, Final, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import ByteArray, IntArray, RealArray
 from virnucpro.durable import write_file
-from virnucpro.store.coverage import Coverage
-from virnucpro.store.early_sync import EarlySync
+from virnucpro.store.coverage import Coverage, Survey
 from virnucpro.store.embeddings_file import (
     EmbeddingsFile,
     ItemVectors,
@@ -23,27 +23,18 @@ from virnucpro.store.embeddings_file import (
 from virnucpro.store.item_vectors import (
     all_vectors,
     embeddings_of,
+    item_offsets,
     missing_vectors,
     segment_vectors,
     undamaged,
 )
-from virnucpro.store.loose import LooseCoverage
-from virnucpro.store.residues import item_offsets
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_segment
+from virnucpro.store.segment import read_segment
 from virnucpro.store.vector_ranges import in_ranges
-
-__all__ = ["ItemIndex", "embeddings_problem", "write_embeddings", "write_surveyed_embeddings"]
 
 _COPIED_BYTES = 1 << 20
 _ITEMS_AT_ONCE = 1 << 16
-
-FloatArray: TypeAlias = npt.NDArray[np.floating]
-IntArray: TypeAlias = npt.NDArray[np.int64]
-States: TypeAlias = npt.NDArray[np.uint8]
-Found = TypeVar("Found", bound=Coverage | LooseCoverage)
-Found_co = TypeVar("Found_co", bound=Coverage | LooseCoverage, covariant=True)
 
 
 class ItemIndex(Protocol):
@@ -68,28 +59,18 @@ class ItemIndex(Protocol):
         """Return input file, from 0, and number of the record in it, from 1, of each item."""
 
 
-class SegmentSurvey(Protocol[Found_co]):
-    """Interface of `Survey` and `LooseSurvey`."""
-
-    def read(self) -> Iterator[tuple[Path, Segment]]:
-        """Yield the path and content of each segment whose vectors are to be written."""
-
-    def coverage(self) -> Found_co:
-        """Return the coverage of all segments that `read` has read."""
-
-
 def write_embeddings(
     path: Path,
-    coverage: Coverage | LooseCoverage,
+    source: Survey | Coverage,
     index: ItemIndex,
     views: Mapping[str, int] | None = None,
     about: Mapping[str, object] | None = None,
-) -> None:
-    """Write the vectors of all items in input order, atomically, with a few hundred MB of memory.
+) -> Coverage:
+    """Write the vectors of all items in input order, atomically; return the coverage of the run.
 
-    This needs 1 byte of memory per row, and 8 bytes of temporary disk space per item beside `path`.
-    Vectors below 4 kB may use as much temporary disk space as in the file, if it is free; see
-    `in_ranges`.
+    This needs a few hundred MB of memory, 1 byte per row, and 8 bytes of temporary disk space per
+    item beside `path`. Vectors below 4 kB may use as much temporary disk space as in the file, if
+    it is free; see `in_ranges`.
 
     The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for missing and
     quarantined rows; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status`
@@ -105,8 +86,10 @@ def write_embeddings(
     ----------
     path : Path
         The file to write.
-    coverage : Coverage or LooseCoverage
-        Lists the segment files. Each segment is read and verified again.
+    source : Survey or Coverage
+        A survey that has not been read yet, of a run with known bounds: each segment is read and
+        verified once, and the states of the rows are written last. Or a coverage, whose segment
+        files are read and verified again. The bytes of the file are the same.
     index : ItemIndex
         Name and row of each item.
     views : mapping of str to int, optional
@@ -117,80 +100,35 @@ def write_embeddings(
 
     Raises
     ------
-    StoreError
-        If a segment has no vectors or vectors of another shape, or was damaged after `coverage` was
-        computed.
-    OSError
-        If the file cannot be written.
-    """
-    layout = _layout_of(coverage, index, views, about or {})
-    with write_file(path) as stream:
-        file = _lay_out(stream, layout, coverage.row_state, index)
-        with _row_items(stream, layout, index, path.parent) as row_items:
-            vectors = all_vectors(coverage, index.item_row, row_items, layout)
-            _write(stream, file, vectors, layout, path.parent)
-
-
-def write_surveyed_embeddings(
-    path: Path,
-    survey: SegmentSurvey[Found],
-    index: ItemIndex,
-    n_rows: int,
-    *,
-    views: Mapping[str, int] | None = None,
-    about: Mapping[str, object] | None = None,
-    accept: Callable[[Found], None] = lambda _: None,
-) -> Found:
-    """Write embeddings.h5 while segments are verified; return the coverage of the segments.
-
-    Each segment is read and verified once. The file has the same bytes as a file that
-    `write_embeddings` writes with the coverage from `survey`. The states of the rows are
-    written last. This needs a few hundred MB of memory, the memory of the survey, 1 byte per row,
-    and temporary disk space as `write_embeddings`.
-
-    Parameters
-    ----------
-    path : Path
-        The file to write, atomically.
-    survey : Survey or LooseSurvey
-        The segments; they have not been read yet.
-    index : ItemIndex
-        Name and row of each item.
-    n_rows : int
-        Number of rows of the run.
-    views, about : mapping, optional
-        As in `write_embeddings`.
-    accept : callable
-        Called with the coverage of all segments. If it raises an error, no file is written.
-
-    Raises
-    ------
     SegmentError, StoreError
-        As for `survey`; also if a segment has no vectors or vectors of another shape.
+        As for `survey`; also if a segment has no vectors or vectors of another shape, or was
+        damaged after the coverage was computed.
     OSError
         If the file cannot be written.
     """
-    reading = survey.read()
+    about = about or {}
+    if isinstance(source, Coverage):
+        return _write_covered(path, source, index, views, about)
+    reading = source.read()
     first = next(reading, None)
     if first is None or first[1].residues is not None:
         for _ in reading:  # the numbers of residues must be known before the first is written
             pass
-        coverage = survey.coverage()
-        accept(coverage)
-        write_embeddings(path, coverage, index, views, about)
-        return coverage
+        return _write_covered(path, source.coverage(), index, views, about)
     with write_file(path) as stream:
-        state = np.full(n_rows, RowState.MISSING, np.uint8)
-        unknown = LooseCoverage(first[1].fingerprint, {}, state, ((0, n_rows),), (), (), n_rows)
-        layout = _layout(unknown, index, views, embeddings_of(*first), about or {})
+        state = np.full(source.n_rows, RowState.MISSING, np.uint8)
+        nothing = np.empty((0, 2), np.float32)
+        coverage = Coverage(  # nothing is known yet
+            np.array([0, len(state)]), first[1].fingerprint, {}, (0,), (), state, nothing, {}
+        )
+        layout = _layout(coverage, index, views, embeddings_of(*first), about)
         file = _lay_out(stream, layout, state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
 
             def vectors() -> Iterator[ItemVectors]:
                 nonlocal coverage
                 yield from segment_vectors(chain([first], reading), row_items, layout)
-                coverage = survey.coverage()
-                accept(coverage)
+                coverage = source.coverage()
                 yield from missing_vectors(coverage.row_state, index.item_row, layout)
 
             _write(stream, file, vectors(), layout, path.parent)
@@ -198,16 +136,30 @@ def write_surveyed_embeddings(
     return coverage
 
 
+def _write_covered(
+    path: Path,
+    coverage: Coverage,
+    index: ItemIndex,
+    views: Mapping[str, int] | None,
+    about: Mapping[str, object],
+) -> Coverage:
+    layout = _layout_of(coverage, index, views, about)
+    with write_file(path) as stream:
+        file = _lay_out(stream, layout, coverage.row_state, index)
+        with _row_items(stream, layout, index, path.parent) as row_items:
+            vectors = all_vectors(coverage, index.item_row, row_items, layout)
+            _write(stream, file, vectors, layout, path.parent)
+    return coverage
+
+
 def embeddings_problem(
     path: Path,
-    coverage: Coverage | LooseCoverage,
+    coverage: Coverage,
     index: ItemIndex,
     views: Mapping[str, int],
     about: Mapping[str, object] | None = None,
 ) -> str | None:
     """Compare a file with the expected embeddings.h5; return the first difference, or None.
-
-    A file of an earlier version, without the origins of the items and `about`, is accepted.
 
     The file is not opened with HDF5, because a damaged byte can crash HDF5. Shape, attributes,
     names and states are compared with a temporary file, vectors with the segments. This needs a few
@@ -221,37 +173,25 @@ def embeddings_problem(
         If the file cannot be read, or the temporary file cannot be written.
     """
     layout = _layout_of(coverage, index, views, about or {})
-    with path.open("rb", buffering=0) as found, tempfile.TemporaryFile() as wanted:
+    with path.open("rb", buffering=0) as stored, tempfile.TemporaryFile() as wanted:
         offset = _lay_out(wanted, layout, coverage.row_state, index, reserve=False).offset
-        sizes = [os.fstat(stream.fileno()).st_size for stream in (found, wanted)]
+        sizes = [os.fstat(stream.fileno()).st_size for stream in (stored, wanted)]
         if sizes[0] != sizes[1]:
-            own = {
-                name: value
-                for name, value in layout.attributes.items()
-                if name not in (about or {})
-            }
-            former = replace(layout, attributes=own)
-            wanted.truncate(0)
-            offset = _lay_out(
-                wanted, former, coverage.row_state, index, reserve=False, origins=False
-            ).offset
-        if sizes[0] != os.fstat(wanted.fileno()).st_size:
             return f"has {sizes[0]:,} bytes, not {sizes[1]:,}"
-        sizes[1] = sizes[0]
         for start, size in _around_vectors(layout, offset, sizes[1]):
-            if os.pread(found.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
+            if os.pread(stored.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
                 return "its shape, attributes, sequence_ids or status differ from those of the run"
         with RowItems(index.item_row) as row_items:
             vectors = all_vectors(coverage, index.item_row, row_items, layout)
-            for item in _other_vectors(found, offset, vectors):
+            for item in _other_vectors(stored, offset, vectors):
                 if layout.offsets is not None:
                     item = int(np.searchsorted(layout.offsets, item, side="right")) - 1  # noqa: PLW2901
                 return f"the vector of item {item:,} differs from that in its segment"
     return None
 
 
-def _other_vectors(found: IO[bytes], offset: int, vectors: Iterable[ItemVectors]) -> Iterator[int]:
-    """Yield numbers of items whose vectors in the file `found` and in `vectors` differ.
+def _other_vectors(kept: IO[bytes], offset: int, vectors: Iterable[ItemVectors]) -> Iterator[int]:
+    """Yield numbers of items whose vectors in the file `kept` and in `vectors` differ.
 
     Items are compared in groups of consecutive numbers. Of each group, only the first different
     item is yielded.
@@ -260,20 +200,20 @@ def _other_vectors(found: IO[bytes], offset: int, vectors: Iterable[ItemVectors]
         wanted = some.bytes
         size = wanted.shape[1]
         for item, first, last in some.groups():
-            stored = os.pread(found.fileno(), (last - first) * size, offset + item * size)
+            stored = os.pread(kept.fileno(), (last - first) * size, offset + item * size)
             same = np.frombuffer(stored, np.uint8).reshape(-1, size) == wanted[first:last]
             if not same.all():
                 yield item + int(same.all(axis=1).argmin())
 
 
 def _layout_of(
-    coverage: Coverage | LooseCoverage,
+    coverage: Coverage,
     index: ItemIndex,
     views: Mapping[str, int] | None,
     about: Mapping[str, object],
 ) -> Layout:
     """Return the layout of embeddings.h5, with dtype and dimensions from the first segment file."""
-    vectors: FloatArray = np.empty((0, 0), np.float32)
+    vectors: RealArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
         segment = read_segment(path, any_name=True)
         if segment.residues is not None:
@@ -288,10 +228,10 @@ def _layout_of(
 
 
 def _layout(
-    coverage: Coverage | LooseCoverage,
+    coverage: Coverage,
     index: ItemIndex,
     views: Mapping[str, int] | None,
-    vectors: FloatArray,
+    vectors: RealArray,
     about: Mapping[str, object],
 ) -> Layout:
     """Return the layout of embeddings.h5, with dtype and number of dimensions of `vectors`."""
@@ -300,7 +240,7 @@ def _layout(
     return Layout(index.n_items, dims, vectors.dtype, attributes)
 
 
-def _counts(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, object]:
+def _counts(coverage: Coverage, index: ItemIndex) -> dict[str, object]:
     """Return the attributes of embeddings.h5 that depend on the states of the rows."""
     counts = np.zeros(len(RowState), np.int64)
     for status in _status(coverage.row_state, index):
@@ -312,7 +252,7 @@ def _counts(coverage: Coverage | LooseCoverage, index: ItemIndex) -> dict[str, o
     }
 
 
-def _status(row_state: States, index: ItemIndex) -> Iterator[States]:
+def _status(row_state: ByteArray, index: ItemIndex) -> Iterator[ByteArray]:
     """Yield the states of all items, in blocks."""
     return (row_state[index.item_row[block]] for block in _blocks(index.n_items))
 
@@ -320,11 +260,10 @@ def _status(row_state: States, index: ItemIndex) -> Iterator[States]:
 def _lay_out(
     stream: IO[bytes],
     layout: Layout,
-    row_state: States,
+    row_state: ByteArray,
     index: ItemIndex,
     *,
     reserve: bool = True,
-    origins: bool = True,
 ) -> EmbeddingsFile:
     """Write embeddings.h5 without its vectors; return the object that writes the vectors."""
     n_items, files = index.n_items, index.input_names
@@ -337,7 +276,7 @@ def _lay_out(
         "sequence_ids": (n_items, names),
         "status": (n_items, _status(row_state, index)),
     }
-    if origins and files:
+    if files:
         columns |= {
             "record": (n_items, (index.item_origins(some)[1] for some in _items(n_items))),
             "file": (n_items, (index.item_origins(some)[0] for some in _items(n_items))),
@@ -389,3 +328,49 @@ def _items(n_items: int) -> Iterator[IntArray]:
 def _blocks(n_items: int) -> Iterator[slice]:
     for first in range(0, n_items, _ITEMS_AT_ONCE):
         yield slice(first, min(first + _ITEMS_AT_ONCE, n_items))
+
+
+_BYTES: Final = 256 << 20
+"""Bytes after which a flush begins, unless an earlier one goes on."""
+
+
+class EarlySync:
+    """Context manager that flushes a growing file in a thread, and raises the errors of flushes.
+
+    Without it, all of a large file would be flushed at its end, when nothing else is left to do.
+
+    Parameters
+    ----------
+    handle
+        Number of the open file.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._pending = 0
+        self._flush: Future[None] | None = None
+
+    def wrote(self, n_bytes: int) -> None:
+        """Note that `n_bytes` were written; begin to flush them if they are many.
+
+        Raises
+        ------
+        OSError
+            If an earlier flush failed: the kernel reports such an error only once.
+        """
+        self._pending += n_bytes
+        if self._pending < _BYTES or (self._flush is not None and not self._flush.done()):
+            return
+        if self._flush is not None:
+            self._flush.result()
+        self._pending = 0
+        self._flush = self._pool.submit(os.fdatasync, self._handle)
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1, "early-sync")
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._pool.shutdown()
+        if error is None and self._flush is not None:
+            self._flush.result()

@@ -1,6 +1,6 @@
 """Find which rows of a run are done, quarantined or missing, from its valid segments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,19 +11,8 @@ import numpy.typing as npt
 
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.read_ahead import read_ahead
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_segment, recompute_advice
-
-__all__ = [
-    "ROUNDING",
-    "Coverage",
-    "RejectedFile",
-    "Survey",
-    "difference",
-    "survey",
-    "valid_segment",
-]
+from virnucpro.store.segment import Segment, named_unit, read_ahead, read_segment, recompute_advice
 
 _DONE: Final = int(RowState.DONE)
 """NumPy compares an array with an int in half the time that a member of an enumeration takes."""
@@ -122,7 +111,8 @@ class Coverage:
     Attributes
     ----------
     bounds : numpy.ndarray
-        int64 (n_units + 1,); unit u contains the rows ``bounds[u]:bounds[u + 1]``.
+        int64 (n_units + 1,); unit u contains the rows ``bounds[u]:bounds[u + 1]``. For segments of
+        an unknown run, its units are the rows of each segment, and those between two segments.
     fingerprint : str
         Fingerprint of the run and of every segment in use.
     done : mapping of int to Path
@@ -141,6 +131,8 @@ class Coverage:
         Reason of each quarantined row, if known.
     n_copies : int
         Number of valid segments that are not in use, because another segment has their unit.
+    all_known : bool
+        Whether the number of rows of the run is known.
     """
 
     bounds: npt.NDArray[np.int64]
@@ -152,62 +144,106 @@ class Coverage:
     scores: npt.NDArray[np.float32]
     reasons: Mapping[int, str]
     n_copies: int = 0
+    all_known: bool = True
 
     @property
     def complete(self) -> bool:
-        """Whether no row of the run is missing."""
-        return not self.missing
+        """Whether it is known that no row of the run is missing."""
+        return self.all_known and not self.missing
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The rows without a segment, as ``(first, last + 1)``, ascending."""
+        missing = self.row_state == RowState.MISSING
+        edges = np.flatnonzero(np.diff(missing, prepend=False, append=False))
+        return [(first, end) for first, end in edges.reshape(-1, 2).tolist()]
 
     @property
     def rejected_paths(self) -> tuple[Path, ...]:
         """The paths of the unused files."""
-        return tuple(one.path for one in self.rejected)
+        return tuple(file.path for file in self.rejected)
 
 
-def survey(run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> Coverage:
-    """Verify every segment of every shard of a run; return the state of each row.
+def survey(
+    source: RunDirectory | Sequence[Path],
+    bounds: npt.NDArray[np.int64] | None = None,
+    fingerprint: str | None = None,
+) -> Coverage:
+    """Verify segments; return the state of each row of their run.
 
-    Segments that were copied into the run are included. If a unit has several segments, the first
-    valid segment in path order is used. Another copy is rejected if it differs by more than
-    `ROUNDING`. Threads read and verify the next segments. This needs the memory of six segments,
-    and 9 bytes per row.
+    If a unit has several segments, the first valid segment in path order is used. Another copy is
+    rejected if it differs by more than `ROUNDING`. Threads read and verify the next segments. This
+    needs the memory of six segments, and 9 bytes per row.
 
     Parameters
     ----------
-    run : RunDirectory
-        The run; no file is written.
-    bounds : numpy.ndarray
+    source : RunDirectory or sequence of Path
+        A run with all its shards, where other files are rejected, also copied ones; or segment
+        files of any names, which must belong to one run. No file is written.
+    bounds : numpy.ndarray, optional
         int64 (n_units + 1,), ascending from 0: first row of each unit, then the number of rows.
-    fingerprint : str
-        Segments with another fingerprint are rejected.
+        None for files whose run is unknown.
+    fingerprint : str, optional
+        Fingerprint of the run; None for that of the first file.
 
     Raises
     ------
+    SegmentError
+        If one of the given files is not a segment, belongs to another run or differs from another
+        copy, or if no file is a valid segment. Damaged segments raise no error.
     OSError
         If an error does not depend on the file, such as too many open files; see `read_segment`.
     """
-    found = Survey(run, bounds, fingerprint)
-    for _ in found.read():
+    reading = Survey(source, bounds, fingerprint)
+    for _ in reading.read():
         pass
-    return found.coverage()
+    return reading.coverage()
+
+
+def coverage_of(
+    segments: Sequence[Segment], bounds: npt.NDArray[np.int64], fingerprint: str
+) -> Coverage:
+    """Return the coverage of segments in memory: one for each unit of a run, ascending."""
+    state = np.full(bounds[-1], RowState.MISSING, np.uint8)
+    widths = [2, *(one.scores.shape[1] for one in segments[:1] if one.scores is not None)]
+    scores = np.full((len(state), max(widths)), np.nan, np.float32)
+    for one in segments:
+        _record(one, state, scores)
+    reasons = {row: why for one in segments for row, why in one.reasons.items()}
+    return Coverage(bounds, fingerprint, {}, (), (), state, scores, reasons)
 
 
 class Survey:
-    """Check of a run's segments as in `survey`; the caller receives each segment in use.
+    """Check of segments as in `survey`; the caller receives each segment in use.
 
     The caller iterates over `read`, then calls `coverage`. See `survey` for parameters and errors.
     """
 
-    def __init__(self, run: RunDirectory, bounds: npt.NDArray[np.int64], fingerprint: str) -> None:
-        self._files = run.segments()
+    def __init__(
+        self,
+        source: RunDirectory | Sequence[Path],
+        bounds: npt.NDArray[np.int64] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        self._loose = not isinstance(source, RunDirectory)
+        if isinstance(source, RunDirectory):
+            self._files = source.segments()
+        else:
+            self._files = [(named_unit(path) or 0, path) for path in sorted(source)]
         self._bounds = bounds
         self._fingerprint = fingerprint
-        n_rows = int(bounds[-1])
+        n_rows = 0 if bounds is None else int(bounds[-1])
         self._state = np.full(n_rows, RowState.MISSING, np.uint8)
         self._scores = np.full((n_rows, 2), np.nan, np.float32)
         self._reasons: dict[int, str] = {}
         self._done: dict[int, Path] = {}
+        self._first_rows: dict[int, int] = {}
         self._rejected: list[RejectedFile] = []
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the run; 0 before `read` if the run is unknown."""
+        return len(self._state)
 
     def read(self) -> Iterator[tuple[Path, Segment]]:
         """Yield path and content of each segment in use, from the last unit to the first.
@@ -215,18 +251,22 @@ class Survey:
         In this order `in_ranges` knows the rare short rows when rows of the commonest length
         follow. A copy with fewer quarantined rows follows the segment that it replaces.
         """
-        read = partial(_own_segment, bounds=self._bounds, fingerprint=self._fingerprint)
         files = sorted(self._files, key=lambda file: -file[0])  # of each unit in path order
-        verified = read_ahead(read, (path for _, path in files))
-        for (unit, _), (path, segment) in zip(files, verified, strict=True):
+        read = partial(_read_or_reject, any_name=self._loose)
+        for path, segment in read_ahead(read, (path for _, path in files)):
             if isinstance(segment, RejectedFile):
-                self._rejected.append(segment)
+                self._reject(segment)
+                continue
+            self._fingerprint = self._fingerprint or segment.fingerprint
+            unit = segment.unit
+            if problem := _misfit(path, segment, self._bounds, self._fingerprint):
+                self._reject(RejectedFile(path, f"{path}: {problem}", damaged=False))
             elif unit in self._done and (differs := _difference(self._done[unit], segment)):
                 reason = (
                     f"{path}: {differs} compared with {self._done[unit]}, which is used. Move one "
                     "of the two files out of the run."
                 )
-                self._rejected.append(RejectedFile(path, reason, damaged=False))
+                self._reject(RejectedFile(path, reason, damaged=False))
             elif unit not in self._done or _quarantined(segment.state) < _quarantined(
                 self._state[segment.rows[0] : segment.rows[-1] + 1]
             ):
@@ -235,22 +275,48 @@ class Survey:
 
     def coverage(self) -> Coverage:
         """Return the coverage (state of each row) of all segments that `read` has read."""
-        done = dict(sorted(self._done.items()))
+        if self._loose and not self._done:
+            raise SegmentError(
+                f"none of {len(self._files):,} files is a valid segment. Give other files."
+            )
+        bounds, done = self._bounds, dict(sorted(self._done.items()))
+        if bounds is None:
+            bounds, done = self._units_of_segments()
         place = {path: number for number, (_, path) in enumerate(self._files)}
         return Coverage(
-            self._bounds,
-            self._fingerprint,
+            bounds,
+            self._fingerprint or "",
             done,
-            tuple(unit for unit in range(len(self._bounds) - 1) if unit not in done),
-            tuple(sorted(self._rejected, key=lambda one: place[one.path])),
+            tuple(unit for unit in range(len(bounds) - 1) if unit not in done),
+            tuple(sorted(self._rejected, key=lambda file: place[file.path])),
             self._state,
             self._scores,
             dict(sorted(self._reasons.items())),
             len(self._files) - len(self._rejected) - len(done),
+            self._bounds is not None,
         )
+
+    def _units_of_segments(self) -> tuple[npt.NDArray[np.int64], dict[int, Path]]:
+        """Return bounds of all segments and of the rows between them, and the files by unit."""
+        known = self._state != RowState.MISSING
+        changes = np.flatnonzero(np.diff(known, prepend=False)).tolist()
+        firsts = sorted((row, unit) for unit, row in self._first_rows.items())
+        bounds = np.unique([0, *changes, *(row for row, _ in firsts), len(self._state)])
+        units = np.searchsorted(bounds, [row for row, _ in firsts]).tolist()
+        files = (self._done[unit] for _, unit in firsts)
+        return bounds, dict(zip(units, files, strict=True))
+
+    def _reject(self, file: RejectedFile) -> None:
+        if self._loose and not file.damaged:
+            raise SegmentError(file.reason)
+        self._rejected.append(file)
 
     def _use(self, path: Path, segment: Segment) -> None:
         self._done[segment.unit] = path
+        self._first_rows[segment.unit] = int(segment.rows[0])
+        if added := max(0, int(segment.rows[-1]) + 1 - len(self._state)):  # of an unknown run
+            self._state = np.pad(self._state, (0, added), constant_values=RowState.MISSING)
+            self._scores = np.pad(self._scores, ((0, added), (0, 0)), constant_values=np.nan)
         if segment.scores is not None and segment.scores.shape[1] > self._scores.shape[1]:
             missing_columns = segment.scores.shape[1] - self._scores.shape[1]
             self._scores = np.pad(
@@ -271,36 +337,37 @@ def valid_segment(
     errors are as for `survey`.
     """
     for path in run.copies(unit):
-        if isinstance(_own_segment(path, bounds, fingerprint), Segment):
+        segment = _read_or_reject(path)
+        if isinstance(segment, Segment) and not _misfit(path, segment, bounds, fingerprint):
             return path
     return None
 
 
-def _own_segment(
-    path: Path, bounds: npt.NDArray[np.int64], fingerprint: str
-) -> Segment | RejectedFile:
-    """Return the segment in `path`, or a `RejectedFile` if this run cannot use the file."""
+def _read_or_reject(path: Path, *, any_name: bool = False) -> Segment | RejectedFile:
     try:
-        segment = read_segment(path)
+        return read_segment(path, any_name=any_name)
     except SegmentError as error:
         return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
-    misfit = _misfit(path, segment, bounds, fingerprint)
-    return RejectedFile(path, f"{path}: {misfit}", damaged=False) if misfit else segment
 
 
-def _misfit(path: Path, segment: Segment, bounds: npt.NDArray[np.int64], fingerprint: str) -> str:
-    """Return why a valid segment does not belong to this run; "" if it belongs to the run."""
+def _misfit(
+    path: Path, segment: Segment, bounds: npt.NDArray[np.int64] | None, fingerprint: str
+) -> str:
+    """Return why a valid segment does not belong to a run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
             f"belongs to a run with fingerprint {segment.fingerprint[:12]}, but this run "
-            f"has {fingerprint[:12]}. Move the file out of the run."
+            f"has {fingerprint[:12]}. Move the file out of the run, or pass the folder of the run "
+            "that wrote the segments."
         )
-    if segment.unit >= len(bounds) - 1:
-        return (
-            f"unit {segment.unit} is not in the run, which has {len(bounds) - 1} units. "
-            "Move the file out of the run."
-        )
-    first, last = int(bounds[segment.unit]), int(bounds[segment.unit + 1])
+    first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
+    if bounds is not None:
+        if segment.unit >= len(bounds) - 1:
+            return (
+                f"unit {segment.unit} is not in the run, which has {len(bounds) - 1} units. "
+                "Move the file out of the run."
+            )
+        first, last = bounds[segment.unit : segment.unit + 2].tolist()
     if not np.array_equal(segment.rows, np.arange(first, last)):
         return (
             f"its rows are not {first} to {last - 1}, the rows of unit {segment.unit}. Move the "
@@ -312,7 +379,7 @@ def _misfit(path: Path, segment: Segment, bounds: npt.NDArray[np.int64], fingerp
 def _difference(path: Path, copy: Segment) -> str:
     """Describe the difference between `copy` and the segment file `path`; return "" for none."""
     try:
-        return difference(read_segment(path), copy, states=False)
+        return difference(read_segment(path, any_name=True), copy, states=False)
     except SegmentError:
         return ""  # `path` was damaged after its first read; the next reader reports the damage
 

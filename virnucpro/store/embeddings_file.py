@@ -24,17 +24,8 @@ from virnucpro.store.segment import is_short_of_space
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = [
-    "EmbeddingsFile",
-    "ItemVectors",
-    "Layout",
-    "in_hdf5_thread",
-    "noting_space",
-    "write_all",
-]
-
 Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 _COLUMNS: Final = {
     "sequence_ids": h5py.string_dtype(),
@@ -269,11 +260,11 @@ class _UnfailingFile(io.RawIOBase):
 
 
 def in_hdf5_thread(
-    write: Callable[Concatenate[_UnfailingFile, Arguments], Result],
+    write: Callable[Concatenate[_UnfailingFile, Arguments], Returned],
     handle: int,
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
-) -> Result:
+) -> Returned:
     """Call a function that writes a file with HDF5; raise the first error of the file."""
     unfailing = _UnfailingFile(handle)
     # HDF5 calls back into Python. A signal handler that raises within such a call would leave the

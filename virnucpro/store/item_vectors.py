@@ -1,32 +1,27 @@
-"""Yield the vectors of all items of a run, in the order in which segments are read."""
+"""Yield the vectors of all items or residues of a run, in the order in which segments are read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.errors import DamagedSegmentError, StoreError
+from virnucpro.arrays import IntArray, RealArray, joined_ranges
+from virnucpro.errors import StoreError
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.embeddings_file import ItemVectors, Layout
-from virnucpro.store.loose import LooseCoverage
-from virnucpro.store.residues import residue_vectors
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, read_segments
-
-__all__ = ["all_vectors", "embeddings_of", "missing_vectors", "segment_vectors", "undamaged"]
+from virnucpro.store.segment import Segment, read_ahead, read_segment
 
 _BLOCK_BYTES = 4 << 20
 _ITEMS_AT_ONCE = 1 << 16
 
-FloatArray: TypeAlias = npt.NDArray[np.floating]
-IntArray: TypeAlias = npt.NDArray[np.int64]
-
 
 def all_vectors(
-    coverage: Coverage | LooseCoverage, item_row: IntArray, row_items: RowItems, layout: Layout
+    coverage: Coverage, item_row: IntArray, row_items: RowItems, layout: Layout
 ) -> Iterator[ItemVectors]:
     """Yield all items with their vectors: items in segments, then missing items with NaN.
 
@@ -42,15 +37,13 @@ def all_vectors(
     yield from missing_vectors(coverage.row_state, item_row, layout)
 
 
-def undamaged(coverage: Coverage | LooseCoverage) -> Iterator[tuple[Path, Segment]]:
+def undamaged(coverage: Coverage) -> Iterator[tuple[Path, Segment]]:
     """Yield path and content of each segment in use; raise the error of a damaged segment.
 
     The order is that of `Survey.read`.
     """
-    for path, segment in read_segments(reversed(list(coverage.done.values()))):
-        if isinstance(segment, DamagedSegmentError):
-            raise segment
-        yield path, segment
+    read = partial(read_segment, any_name=True)
+    return read_ahead(read, reversed(list(coverage.done.values())))
 
 
 def segment_vectors(
@@ -97,7 +90,7 @@ def missing_vectors(
             yield ItemVectors(some, np.arange(len(some)), vectors)
 
 
-def embeddings_of(path: Path, segment: Segment) -> FloatArray:
+def embeddings_of(path: Path, segment: Segment) -> RealArray:
     """Return the vectors of a segment; raise StoreError if it has none."""
     if segment.residues is not None:
         raise StoreError(
@@ -110,3 +103,61 @@ def embeddings_of(path: Path, segment: Segment) -> FloatArray:
             "Start a new run with --embeddings fp16."
         )
     return segment.embeddings
+
+
+_OFFSETS_AT_ONCE = 1 << 20
+_VECTORS_AT_ONCE = 1 << 18
+
+
+def item_offsets(
+    segments: Iterable[tuple[Path, Segment]], n_rows: int, item_row: IntArray
+) -> IntArray:
+    """Return the offsets of `Layout`: int64 (n_items + 1,); reads all segments.
+
+    This needs 8 bytes of memory per row and per item. Rows without a vector have no residues.
+    """
+    counts = np.zeros(n_rows, np.int64)
+    for path, segment in segments:
+        counts[segment.rows] = _residues_of(path, segment)[1]
+    offsets = np.zeros(len(item_row) + 1, np.int64)
+    for first in range(0, len(item_row), _OFFSETS_AT_ONCE):
+        rows = item_row[first : first + _OFFSETS_AT_ONCE]
+        offsets[first + 1 : first + 1 + len(rows)] = counts[rows]
+    return np.cumsum(offsets, out=offsets)
+
+
+def residue_vectors(
+    segments: Iterable[tuple[Path, Segment]], row_items: RowItems, layout: Layout
+) -> Iterator[ItemVectors]:
+    """Yield all vectors with their positions among all vectors, segment by segment.
+
+    Raises
+    ------
+    StoreError
+        If a segment has no residues, or other numbers of residues than `layout`.
+    """
+    assert layout.offsets is not None
+    for path, segment in segments:
+        residues, counts = _residues_of(path, segment)
+        if (residues.shape[1], residues.dtype) != (layout.dim, layout.dtype):
+            raise StoreError(f"{path}: vectors of another shape or type. Delete the file; resume.")
+        first = np.cumsum(counts) - counts
+        for items, positions in row_items.of(segment.rows):
+            sizes = counts[positions]
+            cuts = np.searchsorted(
+                np.cumsum(sizes), np.arange(0, sizes.sum() + _VECTORS_AT_ONCE, _VECTORS_AT_ONCE)
+            )
+            cuts[0], cuts[-1] = 0, len(items)
+            for low, high in pairwise(np.unique(cuts).tolist()):
+                own, places = items[low:high], positions[low:high]
+                yield ItemVectors(
+                    joined_ranges(layout.offsets[own], sizes[low:high]),
+                    joined_ranges(first[places], sizes[low:high]),
+                    residues,
+                )
+
+
+def _residues_of(path: Path, segment: Segment) -> tuple[npt.NDArray[np.floating], IntArray]:
+    if segment.residues is None or segment.counts is None:
+        raise StoreError(f"{path}: has no vectors of residues. Move the file out of the run.")
+    return segment.residues, segment.counts

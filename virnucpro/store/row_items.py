@@ -6,21 +6,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
 from virnucpro.store.embeddings_file import write_all
-
-__all__ = ["RowItems"]
 
 _BUCKET_BITS = 15
 """Binary logarithm of the rows per bucket; an entry has these low bits of its row."""
 _ITEMS_AT_ONCE = 1 << 20
 _ENTRY_BYTES = 8
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 class RowItems:
@@ -123,9 +119,9 @@ class RowItems:
             place.fill(-1)
             place[_low(rows[inside])] = inside
             for entries in self._bucket(int(bucket[first])):
-                found = place[_low(entries)]
-                here = np.flatnonzero(found >= 0)
-                yield entries[here] >> _BUCKET_BITS, found[here]
+                places = place[_low(entries)]
+                here = np.flatnonzero(places >= 0)
+                yield entries[here] >> _BUCKET_BITS, places[here]
 
     def _bucket(self, number: int) -> Iterator[IntArray]:
         if number + 1 >= len(self._starts):

@@ -23,8 +23,6 @@ Datasets are contiguous: a segment is always read completely.
 
 from enum import IntEnum
 
-__all__ = ["OVERFLOW", "SCHEMA_VERSION", "USER_BLOCK", "RowState"]
-
 SCHEMA_VERSION = 1
 """Version of both file formats. Increase it for changes that an older reader would misread."""
 

@@ -1,4 +1,4 @@
-"""Read and write segments: a segment is the result file of one unit, with a checksum."""
+"""Read (ahead, in threads) and write segments: result files of one unit each, with a checksum."""
 
 import errno
 import hashlib
@@ -6,36 +6,87 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeVar
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import RealArray
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import run_of_part
-from virnucpro.store.read_ahead import read_ahead
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 from virnucpro.store.segment_checks import FLOATS, numbers_problem, residues_problem
-from virnucpro.store.segment_form import MARKED_UNIT, SegmentForm
 
-__all__ = [
-    "Segment",
-    "commit_segment",
-    "encode_segment",
-    "is_short_of_space",
-    "named_unit",
-    "read_segment",
-    "read_segments",
-    "recompute_advice",
-]
+MARKED_UNIT: Final = 0x6E75_0F5A_C3D2_71B4
+"""Unit of an image for `SegmentForm.of`; its bytes show where an image has the unit's number."""
 
-FloatArray: TypeAlias = npt.NDArray[np.floating]
+
+@dataclass(frozen=True, slots=True)
+class SegmentForm:
+    """All bytes of a segment's HDF5 image except those of its arrays and of the unit's number.
+
+    Two images of one form have equal fingerprints, and arrays of equal types, shapes and positions.
+
+    Attributes
+    ----------
+    fingerprint : str
+        The run's fingerprint.
+    places : mapping of str to (numpy.dtype, tuple of int, int)
+        Type, shape and position of each array.
+    unit_at : int
+        Position of the unit's number, int64.
+    others : tuple of (int, bytes)
+        Position and content of all other bytes after the user block.
+    """
+
+    fingerprint: str
+    places: Mapping[str, tuple[np.dtype[Any], tuple[int, ...], int]]
+    unit_at: int
+    others: tuple[tuple[int, bytes], ...]
+
+    @classmethod
+    def of(cls, image: bytes) -> Self:
+        """Return the form of an image; the unit is `MARKED_UNIT`."""
+        with h5py.File(BytesIO(image), "r") as file:
+            fingerprint = str(file.attrs["fingerprint"])
+            arrays = {name.decode(): h5py.h5d.open(file.id, name) for name in file.id}
+            places = {
+                name: (dataset.dtype, dataset.shape, dataset.get_offset())
+                for name, dataset in arrays.items()
+            }
+            spans = [
+                (dataset.get_offset(), dataset.get_storage_size()) for dataset in arrays.values()
+            ]
+        unit_at = image.index(MARKED_UNIT.to_bytes(8, "little"))
+        others, end = [], USER_BLOCK
+        for start, size in sorted([*spans, (unit_at, 8), (len(image), 0)]):
+            others.append((end, image[end:start]))
+            end = start + size
+        return cls(fingerprint, places, unit_at, tuple(others))
+
+    def unit_of(self, image: bytes) -> int | None:
+        """Return the unit of an image of the same size; None if the image has another form."""
+        if all(image.startswith(content, start) for start, content in self.others):
+            return int.from_bytes(image[self.unit_at : self.unit_at + 8], "little", signed=True)
+        return None
+
+    def arrays_of(self, image: bytes) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of an image of this form, in the memory of `image`."""
+        return {
+            name: np.frombuffer(image, dtype, math.prod(shape), offset).reshape(shape)
+            for name, (dtype, shape, offset) in self.places.items()
+        }
+
 
 _FORMAT = "virnucpro segment"
 _HEADER = re.compile(rb"virnucpro-segment ([0-9]{1,9})\n")
@@ -84,10 +135,10 @@ class Segment:
     fingerprint: str
     rows: npt.NDArray[np.int64]
     state: npt.NDArray[np.uint8]
-    embeddings: FloatArray | None
+    embeddings: RealArray | None
     scores: npt.NDArray[np.float32] | None
     reasons: Mapping[int, str] = field(default_factory=dict)
-    residues: FloatArray | None = None
+    residues: RealArray | None = None
     counts: npt.NDArray[np.int64] | None = None
 
 
@@ -166,27 +217,6 @@ def named_unit(path: Path) -> int | None:
     """Return the unit in the name of a segment file; None for another name."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else None
-
-
-def read_segments(paths: Iterable[Path]) -> Iterator[tuple[Path, Segment | DamagedSegmentError]]:
-    """Read segments with prefetch threads; yield each path and segment in the order of `paths`.
-
-    File names are not verified. For a damaged file a `DamagedSegmentError` is yielded, not raised,
-    so that the following segments can be read.
-
-    Raises
-    ------
-    SegmentError, OSError
-        As for `read_segment`.
-    """
-    return read_ahead(_read_or_error, paths)
-
-
-def _read_or_error(path: Path) -> Segment | DamagedSegmentError:
-    try:
-        return read_segment(path, any_name=True)
-    except DamagedSegmentError as error:
-        return error
 
 
 def commit_segment(path: Path, segment: Segment) -> int:
@@ -352,3 +382,57 @@ def _problem(segment: Segment) -> str:
         or numbers_problem("scores", scores, quarantined)
         or residues_problem(segment.residues, segment.counts, quarantined)
     )
+
+
+Returned = TypeVar("Returned")
+
+_READERS: Final = 4
+"""Threads that read and verify the next files; each thread keeps one result in memory."""
+_LONG_S: Final = 0.0005
+"""Seconds per file from which on threads pay: four take 2.5 times as long for small files in the
+page cache.
+"""
+_LONG_FILES: Final = 8
+"""Files that take that long, one after another, before threads read; HDF5 reads the first."""
+_FILES_IN_THREADS: Final = 256
+"""Files that threads read before this is measured again."""
+
+
+def read_ahead(
+    read: Callable[[Path], Returned], paths: Iterable[Path]
+) -> Iterator[tuple[Path, Returned]]:
+    """Call `read` with each path, in prefetch threads if that pays; yield path and result in order.
+
+    Small files in the cache are read in this thread: Python's lock makes threads slower there. If
+    eight files take longer, because they are large or the disk is slow, threads read the next 256.
+
+    An exception of `read` is raised at its path. The results of up to five paths are in memory.
+    """
+    rest, long_ones = iter(paths), 0
+    for path in rest:
+        started = time.perf_counter()
+        result = read(path)
+        long_ones = long_ones + 1 if time.perf_counter() - started > _LONG_S else 0
+        yield path, result
+        del result
+        if long_ones == _LONG_FILES:
+            yield from _in_threads(read, islice(rest, _FILES_IN_THREADS))
+            long_ones = 0
+
+
+def _in_threads(
+    read: Callable[[Path], Returned], paths: Iterable[Path]
+) -> Iterator[tuple[Path, Returned]]:
+    ahead: deque[tuple[Path, Future[Returned]]] = deque()
+    with ThreadPoolExecutor(_READERS, "segment-reader") as pool:
+        try:
+            for path in paths:
+                ahead.append((path, pool.submit(read, path)))
+                if len(ahead) > _READERS:
+                    path, future = ahead.popleft()  # noqa: PLW2901 - the oldest one
+                    yield path, future.result()
+            for path, future in ahead:
+                yield path, future.result()
+        finally:
+            for _, future in ahead:
+                future.cancel()

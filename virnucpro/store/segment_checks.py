@@ -1,13 +1,11 @@
 """Check the arrays of a segment: types, shapes, finite numbers."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FLOATS", "finite_rows", "numbers_problem", "residues_problem"]
-
-FloatArray: TypeAlias = npt.NDArray[np.floating]
+from virnucpro.arrays import RealArray
 
 FLOATS: Final = (np.dtype(np.float16), np.dtype(np.float32))
 """Types of stored vectors."""
@@ -17,7 +15,7 @@ _ONES = np.uint16(0x7C00)
 
 
 def residues_problem(
-    residues: FloatArray | None,
+    residues: RealArray | None,
     counts: npt.NDArray[np.int64] | None,
     quarantined: npt.NDArray[np.bool_],
 ) -> str:
@@ -35,9 +33,7 @@ def residues_problem(
     return "" if finite_rows(residues).all() else "residues are not all finite"
 
 
-def numbers_problem(
-    name: str, values: FloatArray | None, quarantined: npt.NDArray[np.bool_]
-) -> str:
+def numbers_problem(name: str, values: RealArray | None, quarantined: npt.NDArray[np.bool_]) -> str:
     """Describe invalid numbers of rows; return "" if they are valid or None."""
     if values is None:
         return ""
@@ -50,7 +46,7 @@ def numbers_problem(
     return ""
 
 
-def finite_rows(values: FloatArray) -> npt.NDArray[np.bool_]:
+def finite_rows(values: RealArray) -> npt.NDArray[np.bool_]:
     """Return bool (n,): True for each row of `values` in which all numbers are finite.
 
     `values` is float16 or float32 (n, D). For float16 the exponent bits are tested as integers,

@@ -9,27 +9,23 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Final, TypeAlias
+from typing import IO, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import ByteArray, IntArray
 from virnucpro.store.embeddings_file import ItemVectors, Layout, write_all
 from virnucpro.store.segment import is_short_of_space
-
-__all__ = ["in_ranges"]
 
 _PAGE_BYTES: Final = 4096
 _RANGE_BYTES: Final = 4 << 20
 _MOST_RANGES: Final = 1 << 14
 _HELD_BYTES: Final = 64 << 20
 _LEAST_BYTES: Final = 1 << 16
-"""Bytes that a group of vectors counts at least, so that few groups are held."""
+"""ByteArray that a group of vectors counts at least, so that few groups are held."""
 _COPIED_ITEMS: Final = 1024
 """Vectors per copy; the temporary array of a copy stays in the cache of the CPU."""
-
-IntArray: TypeAlias = npt.NDArray[np.int64]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 def in_ranges(
@@ -117,10 +113,10 @@ class _Ranges:
         numbers, counts = np.unique(some.items // self._length, return_counts=True)
         self._known[numbers] += counts
         for number in numbers[self._known[numbers] >= self._sizes[numbers]].tolist():
-            found = self._gather(number)
-            self._known[number] = found.sum()
-            if found.all():
-                yield self._take(number, found)
+            known = self._gather(number)
+            self._known[number] = known.sum()
+            if known.all():
+                yield self._take(number, known)
         size = max(some.bytes.nbytes, len(some.items) * self._layout.item_bytes, _LEAST_BYTES)
         self._held_bytes += size + some.items.nbytes + some.positions.nbytes
         if self._held_bytes >= _HELD_BYTES:
@@ -148,11 +144,11 @@ class _Ranges:
         self._yielded = np.zeros_like(self._known)
         """Number of groups in `_held` when each range was yielded."""
 
-    def _take(self, number: int, found: npt.NDArray[np.bool_]) -> ItemVectors:
+    def _take(self, number: int, known: npt.NDArray[np.bool_]) -> ItemVectors:
         """Return the gathered vectors of a range."""
         self._known[number] = 0
         self._yielded[number], self._yielded_runs[number] = len(self._held), len(self._runs)
-        places = np.flatnonzero(found)
+        places = np.flatnonzero(known)
         return ItemVectors(
             self._starts[number] + places, places, self._data.view(self._layout.dtype)
         )
@@ -160,17 +156,17 @@ class _Ranges:
     def _gather(self, number: int) -> npt.NDArray[np.bool_]:
         """Copy the vectors of a range into `_data`; return which are known, bool (n,)."""
         first, last = int(self._starts[number]), int(self._starts[number + 1])
-        found = np.zeros(self._sizes[number], np.bool_)
+        known = np.zeros(self._sizes[number], np.bool_)
         for records in self._records(number):
             places = records["item"] - first
             _copy(self._data, places, records["vector"], np.arange(len(places)))
-            found[places] = True
+            known[places] = True
         for some in self._held[self._yielded[number] :]:
             part = slice(*np.searchsorted(some.items, (first, last)).tolist())
             places = some.items[part] - first
             _copy(self._data, places, some.bytes, some.positions[part])
-            found[places] = True
-        return found
+            known[places] = True
+        return known
 
     def _records(self, number: int) -> Iterator[npt.NDArray[np.void]]:
         """Yield the records of a range from each run in the file."""
@@ -210,7 +206,7 @@ class _Ranges:
         self._forget()
 
 
-def _copy(target: Bytes, places: IntArray, source: Bytes, positions: IntArray) -> None:
+def _copy(target: ByteArray, places: IntArray, source: ByteArray, positions: IntArray) -> None:
     """Set ``target[places] = source[positions]``; of equal places the last one counts."""
     for first in range(0, len(places), _COPIED_ITEMS):
         part = slice(first, first + _COPIED_ITEMS)

@@ -10,8 +10,6 @@ from virnucpro.durable import sync_folder
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import Segment, commit_segment
 
-__all__ = ["SegmentWriter", "ShardWriter"]
-
 
 class ShardWriter:
     """Commits segments into the shard (folder) of one rank.

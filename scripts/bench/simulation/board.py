@@ -1,11 +1,11 @@
-"""Claims and segments in memory, with the rules of `virnucpro.pipeline.parts.claims`."""
+"""Claims and segments in memory, with the rules of `virnucpro.compute.claims`."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from virnucpro.pipeline.parts.claims import _PATIENCE_S, MOST_COPIES, Unfinished
+from virnucpro.compute.claims import _PATIENCE_S, MOST_COPIES, Unfinished
 
 __all__ = [
     "BIN_S",
@@ -72,7 +72,7 @@ class Board:
 
 
 class SimulatedClaims:
-    """Claims of one worker, with the rules of `virnucpro.pipeline.parts.claims.Claims`."""
+    """Claims of one worker, with the rules of `virnucpro.compute.claims.Claims`."""
 
     def __init__(self, board: Board, task: int, attempt: int) -> None:
         self.task, self.attempt, self.began = task, attempt, board.now

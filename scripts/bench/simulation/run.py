@@ -29,14 +29,14 @@ from simulation.board import (
     next_look,
 )
 
-from virnucpro.pipeline.parts.claims import (
+from virnucpro.compute.claims import (
     _FRUITLESS,
     _UNIT_TIMES,
     COPY_AFTER_S,
     RoundShare,
     claim_units,
 )
-from virnucpro.pipeline.parts.rounds import Round, own_strides
+from virnucpro.compute.rounds import Round, own_strides
 from virnucpro.run_dir import RunDirectory
 
 __all__ = ["NOTHING_OPEN_S", "Outcome", "Policy", "Scenario", "simulate"]

@@ -128,7 +128,7 @@ def test_options_of_the_pooling_are_checked_before_the_work(tmp_path):
         with pytest.raises(virnucpro.UsageError, match="give"):
             virnucpro.embed(source, "mini-deep/protein", outdir=outdir, **option)
     for layer in ("1", None, -2.0, True, [1.0]):
-        with pytest.raises(virnucpro.UsageError, match=r"--layer .*: give a whole number"):
+        with pytest.raises(virnucpro.UsageError, match=r"layer.*: give a whole number"):
             virnucpro.embed(source, "mini-deep/protein", outdir=outdir, layer=layer)
     assert not outdir.exists()
     with virnucpro.embed(source, "mini-deep/protein", layer=np.int64(0), threads=1) as first:

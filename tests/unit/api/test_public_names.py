@@ -9,13 +9,16 @@ import pytest
 
 import virnucpro
 from virnucpro import errors
-from virnucpro.pipeline.predict import predict_job
+from virnucpro.option import options_of
+from virnucpro.run.execution import RunOptions
+from virnucpro.run.options import EmbedOptions, PredictOptions
 
-HEAVY = ["numpy", "h5py", "torch", "pandas", "multiprocessing", "typing", "virnucpro.pipeline"]
+HEAVY = ["numpy", "h5py", "torch", "pandas", "multiprocessing", "typing", "virnucpro.compute"]
 
 
 def test_all_public_names_exist_and_are_listed():
-    assert {*errors.__all__, "classify", "embed", "Result"} <= {*virnucpro.__all__}
+    public_errors = {name for name, kind in vars(errors).items() if inspect.isclass(kind)}
+    assert {*public_errors, "classify", "embed", "Result"} <= {*virnucpro.__all__}
     assert {*virnucpro.__all__} <= {*dir(virnucpro)}
     assert list(virnucpro.__all__) == sorted(virnucpro.__all__)
     for name in virnucpro.__all__:
@@ -53,8 +56,18 @@ def test_the_import_is_quick_and_light():
     assert min(seconds) < 0.05
 
 
-def test_classify_has_all_options_of_predict():
-    """The rule of the calls and the chosen sequences are options of their own."""
-    parts = {"inputs", "calls", "extracts"}
-    options = inspect.signature(virnucpro.classify).parameters
-    assert inspect.signature(predict_job).parameters.keys() - options.keys() == parts
+@pytest.mark.parametrize(
+    ("function", "declared"), [("classify", PredictOptions), ("embed", EmbedOptions)]
+)
+def test_the_keywords_are_the_options_of_the_command(function, declared):
+    public = getattr(virnucpro, function)
+    first, *keywords = inspect.signature(public).parameters.values()
+    assert first.name == "source"
+    own = {"outdir", "progress"}
+    expected = options_of(declared).keys() | options_of(RunOptions).keys() | own
+    assert {one.name for one in keywords} == expected
+    for name, one in options_of(declared).items():
+        assert f"\n{name}\n    {one.help}" in inspect.getdoc(public)
+    message = rf"^{function}\(\) got an unexpected keyword argument 'wndow'"
+    with pytest.raises(TypeError, match=message):
+        public("x.fa", "encoder", wndow=3) if function == "embed" else public("x.fa", wndow=3)

@@ -7,7 +7,7 @@ import pytest
 
 import virnucpro
 from virnucpro.cli.main import main
-from virnucpro.pipeline.run.verify import verify_run
+from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import read_records
 
@@ -57,7 +57,7 @@ def test_a_named_folder_is_kept_and_resumed(run, pairs):
     options = {"outdir": run.outdir, "threads": 1}
     with pytest.raises(virnucpro.RunExistsError) as caught:
         virnucpro.classify(pairs, **options)
-    assert "the option --some-name is the keyword some_name" in caught.value.__notes__[0]
+    assert "resume=True" in str(caught.value)
     with virnucpro.classify(pairs, **options, resume=True) as again:
         assert again.calls == run.calls
     assert (run.outdir / "predictions.tsv").read_bytes() == before
@@ -71,7 +71,9 @@ def test_an_error_leaves_no_temporary_folder(own_temporary_folder):
     with pytest.raises(virnucpro.UsageError, match="bundle"):
         virnucpro.classify([("a", "AC")], bundle="no-such")
     with pytest.raises(virnucpro.InputError, match="cannot be opened"):
-        virnucpro.classify("ACGT" * 200)
+        virnucpro.classify("ACGT.fa" * 200)
+    with pytest.raises(virnucpro.UsageError, match=r"^unknown preset 'x{116}[.]{3} give"):
+        virnucpro.classify([("a", "AC")], preset="x" * 500)
     assert list(own_temporary_folder.iterdir()) == []
 
 
@@ -88,7 +90,7 @@ def test_warnings_are_issued_at_the_call(tmp_path):
 
 def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
     path = run.to_fasta(tmp_path / "none.fa", "not_scored")
-    wanted = ">too_short score=NA length=8 file=sequences.fasta record=3\nACGTACGT\n"
+    wanted = ">too_short score=NA length=8 file=source record=3\nACGTACGT\n"
     assert path.read_text() == wanted
     calls = ("viral", "ambiguous", "non-viral", "not_scored")
     records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))
@@ -129,6 +131,8 @@ def test_text_and_html_for_people(run, tables):
     [
         ({"resume": True, "force": True}, "give one of them"),
         ({"outdir": ""}, "invalid outdir ''"),
+        ({"outdir": "a\0b"}, r"invalid outdir 'a\\x00b'"),
+        ({"window": "a"}, "invalid window 'a'"),
         ({"threshold": "0.5"}, "invalid threshold '0.5': give a number"),
         ({"fdr": "0.1"}, "invalid FDR '0.1': give a number"),
         ({"min_length": "100"}, "invalid least length '100'"),
@@ -148,4 +152,4 @@ def test_a_resume_with_other_pairs_names_no_temporary_file(tmp_path):
     with pytest.raises(virnucpro.FingerprintError, match="content of source differs") as caught:
         virnucpro.classify({"a": "ACGA" * 50}, outdir=tmp_path / "run", threads=1, resume=True)
     assert "from source." in str(caught.value)
-    assert "sequences.fasta" not in str(caught.value)
+    assert "virnucpro-input-" not in str(caught.value)

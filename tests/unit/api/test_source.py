@@ -1,10 +1,13 @@
 """Files and pairs of name and sequence as input."""
 
+import gzip
+import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from virnucpro.api.source import input_files
+from virnucpro.api.source import input_files, inputs_from
 from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.records import read_records
 
@@ -28,36 +31,89 @@ class Seq:
     ],
 )
 def test_paths_are_used_as_they_are(source, paths):
-    with input_files(source) as inputs:
-        assert inputs.paths == paths
+    with inputs_from(source) as inputs:
+        assert inputs == paths
 
 
 def test_pairs_become_a_file_with_the_same_names_and_letters():
     names = ["NA", ">x", "é|b", "a\xa0b", "名前", '"q"', "x" * 5000]
     letters = ["ACGT", b"acgu", "AC\nGT \t\r\n", Seq(), "", "NNN", "acgt" * 50_000]
     source = zip(names, letters, strict=True)
-    with input_files(source) as ((path,), _):
-        found = [(record.name, record.sequence) for record in read_records(path)]
-    assert not Path(path).exists()
+    with inputs_from(source) as inputs:
+        with input_files(inputs) as ((path,), _):
+            found = [(record.name, record.sequence) for record in read_records(path)]
+        assert not Path(path).exists()
     assert [name for name, _ in found] == names
     expected = [b"ACGT", b"ACGT", b"ACGT", b"TTT", b"", b"NNN", b"ACGT" * 50_000]
     assert [sequence for _, sequence in found] == expected
 
 
-def test_a_mapping_is_pairs():
-    with input_files({"a": "ACGT", "b": "GG"}) as ((path,), _):
-        assert [record.name for record in read_records(path)] == ["a", "b"]
+def read(source):
+    with inputs_from(source) as (stream,):
+        return [(record.name, record.sequence.decode()) for record in read_records(stream)]
+
+
+def objects(**fields):
+    return [
+        SimpleNamespace(**dict(zip(fields, one, strict=True)))
+        for one in zip(*fields.values(), strict=True)
+    ]
+
+
+NAMED, LONG = [("a", "ACGT"), ("b", "GG")], ["ACGT" * 5, "GGAT" * 5]
+NAMES, LETTERS = zip(*NAMED, strict=True)
+FASTA = b">a\nACGT\n>b\nGG\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        dict(NAMED),
+        (one for one in NAMED),
+        io.StringIO(FASTA.decode()),
+        io.BytesIO(FASTA),
+        io.BytesIO(gzip.compress(FASTA)),
+        objects(id=NAMES, name=("x y", "z"), seq=LETTERS),
+        objects(name=NAMES, sequence=LETTERS),
+        {one.id: one for one in objects(id=NAMES, seq=LETTERS)},
+    ],
+)
+def test_sequences_and_names_of_objects_and_streams(source):
+    assert read(source) == NAMED
+
+
+def test_sequences_without_names_are_numbered():
+    for one in (LONG[0], LONG[0].encode()):
+        assert read(one) == [("sequence_1", LONG[0])]
+    assert read(objects(id=NAMES, seq=LETTERS)[1]) == NAMED[1:]
+    assert [name for name, _ in read(LONG)] == ["sequence_1", "sequence_2"]
+
+
+def test_tables_of_pandas(needs):
+    needs("pandas")
+    import pandas as pd
+
+    table = pd.DataFrame({"name": NAMES, "sequence": LETTERS, "length": [4, 2]})
+    assert read(table) == NAMED
+    assert read(table.set_index("name")) == NAMED
+    assert read(table.set_index("name")["sequence"]) == NAMED
+    assert read(table["sequence"]) == [("0", "ACGT"), ("1", "GG")]
+    with pytest.raises(UsageError, match="source has the columns name, length: rename"):
+        read(table[["name", "length"]])
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (3, "source must be a path, several paths, or pairs"),
+        (3, "source must be a path, several paths, an open file, a sequence, or pairs"),
         (None, "source must be a path"),
         ([], "source is empty"),
         ({}, "source is empty"),
         (["a.fa", 3], "invalid input 3"),
-        ([("a", "ACGT"), "b.fa"], r"entry 2: give a pair \(name, sequence\), not 'b.fa'"),
+        (
+            [("a", "ACGT"), "b.fa"],
+            r"entry 2: give a pair \(name, sequence\), or .* name and sequence, not 'b.fa'",
+        ),
         ([("a", "ACGT", "x")], "entry 1: give a pair"),
         ([(1, "ACGT")], "entry 1: the name must be text, not 1"),
         ([("", "ACGT")], "entry 1: the name is empty"),
@@ -70,15 +126,12 @@ def test_a_mapping_is_pairs():
     ],
 )
 def test_other_sources_are_refused(source, message, own_temporary_folder):
-    with pytest.raises(UsageError, match=message), input_files(source):
+    with pytest.raises(UsageError, match=message), inputs_from(source):
         pass
     assert list(own_temporary_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("letters", ["AC>GT", "ACGT\n>b\nACGT", "ACXé"])
 def test_letters_are_checked_by_the_reader_of_files(letters):
-    with (
-        pytest.raises(InputError, match=r"^source: record 2 \(a\): '.' .*is not a nucleotide"),
-        input_files([("first", "ACGT"), ("a", letters)]) as ((path,), _),
-    ):
-        list(read_records(path))
+    with pytest.raises(InputError, match=r"^source: record 2 \(a\): '.' .*is not a nucleotide"):
+        read([("first", "ACGT"), ("a", letters)])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import virnucpro
-from virnucpro.api.tables import KINDS
 from virnucpro.errors import NotARunError, RunError
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "example.fa"
@@ -61,13 +60,6 @@ def test_both_libraries_read_equal_cells(run, monkeypatch, needs):
     for name in array.dtype.names:
         for one, other in zip(frame[name], array[name], strict=True):
             assert one == other or (missing(one) and missing(other))
-
-
-def test_every_column_of_a_run_has_a_kind(run):
-    for name in ("predictions.tsv", "windows.tsv", "regions.tsv"):
-        path = run.outdir / name
-        columns = path.read_text().partition("\n")[0].split("\t")
-        assert {*columns} - KINDS.keys() == set()
 
 
 def test_an_empty_file_gives_an_empty_table(tmp_path, tables):

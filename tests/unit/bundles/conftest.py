@@ -7,10 +7,11 @@ import torch
 from safetensors.torch import save_file
 
 from virnucpro.bundles import published
-from virnucpro.bundles.bundle import write_manifest
+from virnucpro.bundles.bundle import save_bundle
 from virnucpro.bundles.data_folder import DataFolder
-from virnucpro.bundles.manifest import EncoderEntry, Manifest
-from virnucpro.classifier.head import Head
+from virnucpro.bundles.manifest import Bundle
+from virnucpro.classifier.head import head_shapes
+from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 
@@ -38,27 +39,35 @@ def bundle_folder(tmp_path):
         tensors = {tensor: torch.zeros(shape) for tensor, shape in config.tensor_shapes().items()}
         save_file(tensors, folder / f"{name}.safetensors")
     (folder / "tokenizer.json").write_text("{}")
-    save_file(Head((12, 3, 2)).state_dict(), folder / "head.safetensors")
-    write_manifest(
-        folder,
-        Manifest(
+    head = {name: torch.ones(shape) for name, shape in head_shapes((12, 3, 2)).items()}
+    save_file(head, folder / "head.safetensors")
+    save_bundle(
+        Bundle(
+            path=folder,
             name="tiny",
             version="1.0",
             description="for tests",
-            encoders=[
-                EncoderEntry(
+            encoders=(
+                EncoderSpec(
                     "n",
                     "dnabert_s",
                     "nucleotide",
                     8,
+                    folder,
                     {"weights": "nucleotide.safetensors", "tokenizer": "tokenizer.json"},
                     NUCLEOTIDE_CONFIG,
                 ),
-                EncoderEntry(
-                    "p", "esm2", "protein", 4, {"weights": "protein.safetensors"}, PROTEIN_CONFIG
+                EncoderSpec(
+                    "p",
+                    "esm2",
+                    "protein",
+                    4,
+                    folder,
+                    {"weights": "protein.safetensors"},
+                    PROTEIN_CONFIG,
                 ),
-            ],
-            head="head.safetensors",
+            ),
+            head=folder / "head.safetensors",
             window=500,
             tiling="even",
             genetic_code=11,

@@ -8,13 +8,7 @@ import pytest
 
 from virnucpro.bundles.archive import pack_bundle, unpack_bundle
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.errors import BundleError, UsageError
-
-
-@pytest.fixture
-def data(tmp_path):
-    return DataFolder(tmp_path / "data")
 
 
 @pytest.fixture
@@ -169,6 +163,27 @@ def test_a_malformed_header_is_one_clear_error(packed, data, header, behind):
     assert list(data.bundles.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["bundle.json", "head.safetensors"])
+def test_a_sparse_member_is_refused(packed, data, name):
+    """A few bytes of the archive would become gigabytes."""
+    content = packed.read_bytes()
+    end = 512 + -(-members_of(packed)[0][0].size // 512) * 512
+    start = 0 if name == "bundle.json" else end
+    sparse = pax(record("GNU.sparse.map", "0,1"), record("GNU.sparse.size", str(3 << 30)))
+    sparse += raw(tarfile.REGTYPE, 1, b"{", name)
+    packed.write_bytes(content[:start] + sparse + content[start:])
+    problem = "its first file is not bundle.json" if start == 0 else f"contains '{name}'"
+    with pytest.raises(BundleError, match=problem):
+        unpack_bundle(packed, data)
+
+
+def test_a_manifest_of_gigabytes_is_refused(packed, data):
+    large = raw(tarfile.REGTYPE, 3 << 30, b"{", "bundle.json")
+    packed.write_bytes(large + packed.read_bytes())
+    with pytest.raises(BundleError, match=r"has a bundle\.json of 3,221,225,472 bytes"):
+        unpack_bundle(packed, data)
+
+
 def test_sizes_and_names_in_pax_headers_are_read(packed, data):
     """As `pack` writes them for files of 8 GiB and more."""
     members = members_of(packed)
@@ -186,34 +201,30 @@ def test_a_missing_member_is_named(repack, data):
         unpack_bundle(repack(lambda m: [one for one in m if one[0].name != "tokenizer.json"]), data)
 
 
+def with_manifest(change):
+    """Return a change of members: that of the manifest's content by a function."""
+
+    def apply(members):
+        manifest = json.loads(members[0][1])
+        change(manifest)
+        return [member("bundle.json", json.dumps(manifest).encode()), *members[1:]]
+
+    return apply
+
+
 @pytest.mark.parametrize(
-    "name", ["..", "../x", "/x", "", ".hidden", "a/b", "x" * 101, "x.1-01234567.tmp", "a b", "ä"]
+    "name",
+    ["..", "../x", "/x", "", ".hidden", "a/b", "x" * 101, "x.1-01234567.tmp", "a b", "ä", "mini"],
 )
 def test_a_bundles_name_that_is_not_a_folders_name_is_refused(repack, data, name):
-    def change(members):
-        manifest = json.dumps(json.loads(members[0][1]) | {"name": name}).encode()
-        return [member("bundle.json", manifest), *members[1:]]
-
-    with pytest.raises(BundleError, match="cannot be a bundle's name"):
-        unpack_bundle(repack(change), data)
+    message = "name of an embedded bundle" if name == "mini" else "cannot be a bundle's name"
+    with pytest.raises(BundleError, match=message):
+        unpack_bundle(repack(with_manifest(lambda manifest: manifest.update(name=name))), data)
     assert list(data.bundles.iterdir()) == []
 
 
-def test_the_name_of_an_embedded_bundle_is_refused(repack, data):
-    def change(members):
-        manifest = json.dumps(json.loads(members[0][1]) | {"name": "mini"}).encode()
-        return [member("bundle.json", manifest), *members[1:]]
-
-    with pytest.raises(BundleError, match="name of an embedded bundle"):
-        unpack_bundle(repack(change), data)
-
-
 def test_a_manifest_of_larger_files_than_the_archive_is_refused(repack, data):
-    def change(members):
-        manifest = json.loads(members[0][1])
-        manifest["files"]["tokenizer.json"]["bytes"] = 10**15
-        return [member("bundle.json", json.dumps(manifest).encode()), *members[1:]]
-
+    change = with_manifest(lambda m: m["files"]["tokenizer.json"].update(bytes=10**15))
     with pytest.raises(BundleError, match="is truncated"):
         unpack_bundle(repack(change), data)
 

@@ -3,10 +3,10 @@
 import os
 import shutil
 import stat
-import subprocess
 import sys
 
 import pytest
+from programs import run_captured
 
 from virnucpro.bundles.archive import pack_bundle, unpack_bundle
 from virnucpro.bundles.bundle import open_bundle
@@ -40,12 +40,13 @@ def run_without_root():
     """Run a command line without root's right to read every file."""
 
     def run(*arguments, data):
-        return subprocess.run(
-            [sys.executable, "-c", WITHOUT_ROOT, "first", *arguments],
+        return run_captured(
+            sys.executable,
+            "-c",
+            WITHOUT_ROOT,
+            "first",
+            *arguments,
             env=os.environ | {"VIRNUCPRO_DATA": str(data)},
-            capture_output=True,
-            text=True,
-            check=False,
         )
 
     return run

@@ -11,7 +11,7 @@ from torch import nn
 
 from virnucpro.bundles.convert import convert_head, convert_isolated
 from virnucpro.bundles.pickled_head import read_pickled_head
-from virnucpro.classifier.head_tensors import head_shapes
+from virnucpro.classifier.head import head_shapes
 from virnucpro.errors import BundleError
 from virnucpro.runtime.isolation import run_isolated
 

@@ -10,10 +10,11 @@ from virnucpro.classifier.calibration import (
     Calibration,
     PlattLine,
     Preset,
-    estimate_prevalence,
+    RecordCalibration,
     q_values,
     read_calibration,
 )
+from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import BundleError
 
 LINES = (
@@ -46,10 +47,8 @@ CONTENT = {
 
 
 def probability(logit, n_windows, n_bases, prevalence=0.3, calibration=CALIBRATION):
-    values = calibration.probability(
-        np.array([logit]), np.array([n_windows]), np.array([n_bases]), prevalence
-    )
-    return float(values[0])
+    values = (np.array([logit]), np.array([n_windows]), np.array([n_bases]))
+    return float(posterior(calibration.log_odds(*values), prevalence)[0])
 
 
 def logistic(value):
@@ -75,9 +74,10 @@ def test_a_record_uses_the_last_line_whose_minima_it_reaches(n_windows, n_bases,
 
 
 def test_each_record_has_its_own_line():
-    found = CALIBRATION.probability(
-        np.array([0.4, np.nan, 0.4]), np.array([1, 0, 9]), np.array([60, 0, 4000]), 0.3
+    found = CALIBRATION.log_odds(
+        np.array([0.4, np.nan, 0.4]), np.array([1, 0, 9]), np.array([60, 0, 4000])
     )
+    found = posterior(found, 0.3)
     assert found[[0, 2]] == pytest.approx([logistic(0.4), logistic(0.2)])
     assert np.isnan(found[1])
 
@@ -121,27 +121,6 @@ def test_equal_slopes_are_a_line():
 def test_extreme_logits_give_finite_probabilities():
     assert probability(30.0, 9, 9000, 0.999) == pytest.approx(1)
     assert 0 <= probability(-30.0, 9, 9000, 0.001) < 1e-12
-
-
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.7])
-@pytest.mark.parametrize("fitted", [0.5, 0.1])
-def test_the_share_of_viral_records_is_estimated(share, fitted):
-    rng = np.random.default_rng(7)
-    n = 20_000
-    viral = rng.random(n) < share
-    # Two normal distributions of equal width: the log likelihood ratio is 2 * x.
-    logit = 2 * rng.normal(np.where(viral, 1.0, -1.0), 1.0)
-    given_probability = 1 / (1 + np.exp(-(logit + math.log(fitted / (1 - fitted)))))
-    given_probability[rng.random(n) < 0.01] = np.nan
-    assert estimate_prevalence(given_probability, fitted) == pytest.approx(share, abs=0.015)
-
-
-@pytest.mark.parametrize(
-    ("values", "estimate"),
-    [([], 0.2), ([np.nan, np.nan], 0.2), ([1.0, 1.0], 0.999), ([0.0, 0.0, np.nan], 0.001)],
-)
-def test_an_estimate_without_evidence_or_with_one_class_is_limited(values, estimate):
-    assert estimate_prevalence(np.array(values), 0.2) == pytest.approx(estimate)
 
 
 def simple_q_values(values):
@@ -225,3 +204,56 @@ def test_an_invalid_calibration_is_refused(path, value, told):
 def test_a_calibration_that_is_no_object_is_refused(content):
     with pytest.raises(BundleError, match="the calibration has a missing or invalid field"):
         read_calibration(content, "x.json")
+
+
+RECORDS = RecordCalibration((500.0, 5_000.0), (0.5, 1.0), (0.5, 0.0), (0.0, -1.0), 4.0)
+RECORDS_CONTENT = {
+    "lengths": [500, 5_000],
+    "record": [0.5, 1],
+    "windows": [0.5, 0],
+    "offset": [0, -1],
+    "limit": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "windows", "length", "odds"),
+    [
+        (2.0, 1.0, 500, 1.5),
+        (2.0, 1.0, 60, 1.5),
+        (2.0, 1.0, 5_000, 1.0),
+        (2.0, 1.0, 900_000, 1.0),
+        (2.0, 1.0, 500 * 10**0.5, 0.75 * 2 + 0.25 - 0.5),
+        (30.0, 1.0, 5_000, 4.0),
+        (-30.0, 1.0, 5_000, -4.0),
+        (math.nan, 1.0, 500, 0.5),
+        (2.0, math.nan, 500, 1.0),
+        (math.nan, math.nan, 500, math.nan),
+    ],
+)
+def test_log_odds_of_a_record_join_pieces_and_windows_by_length(record, windows, length, odds):
+    found = RECORDS.log_odds(np.array([record]), np.array([windows]), np.array([length]))
+    assert found.tolist() == pytest.approx([odds], nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, ""),
+        ({"record": [1]}, "one value of each factor"),
+        ({name: [] for name in ("lengths", "record", "windows", "offset")}, "one value of each"),
+        ({"lengths": [5_000, 500]}, "ascending lengths"),
+        ({"lengths": [0, 500]}, "ascending lengths"),
+        ({"offset": [0, math.inf]}, "finite factors"),
+        ({"limit": 0}, "not positive"),
+        ({"limit": None}, "missing or invalid field"),
+        ({"windows": 1}, "missing or invalid field"),
+    ],
+)
+def test_a_calibration_of_records_is_checked(change, problem):
+    content = {**CONTENT, "records": {**RECORDS_CONTENT, **change}}
+    if not problem:
+        assert read_calibration(content, "here").records == RECORDS
+        return
+    with pytest.raises(BundleError, match=problem):
+        read_calibration(content, "here")

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.classifier.calibration import LOGIT_LIMIT
-from virnucpro.classifier.consensus import Call, Evidence, Status, call_windows, score_records
+from virnucpro.classifier.consensus import (
+    Call,
+    Evidence,
+    PieceScores,
+    Status,
+    call_windows,
+    score_records,
+)
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState
@@ -34,12 +41,30 @@ def windows_of(groups, frame=None, without_item=None):
     )
 
 
-def records_of(first, windows, status=None, lengths=None):
-    """Return the scores of records; all windows have 500 bases unless `lengths` is given."""
+def records_of(first, windows, status=None, lengths=None, pieces=None):
+    """Return the scores of records; all windows have 500 bases unless `lengths` is given.
+
+    `pieces` are the pieces of each record: length, virus score, fact and state.
+    """
     n_records = len(first) - 1
     status = [RecordStatus.SCORABLE] * n_records if status is None else status
     lengths = np.full(len(windows.status), 500) if lengths is None else np.array(lengths)
-    return score_records(np.array(first), np.array(status, np.uint8), windows, lengths)
+    pieces = pieces or [[]] * n_records
+    every = [piece for record in pieces for piece in record]
+    scores = [(1 - virus, virus, fact) for _, virus, fact, _ in every]
+    return score_records(
+        np.array(first),
+        np.array(status, np.uint8),
+        np.full(n_records, 1000),
+        windows,
+        lengths,
+        PieceScores(
+            np.cumsum([0, *map(len, pieces)]),
+            np.array([length for length, *_ in every], np.int32),
+            np.array(scores, np.float32).reshape(-1, 3),
+            np.array([state for *_, state in every], np.uint8),
+        ),
+    )
 
 
 def test_a_window_is_viral_if_its_virus_score_is_not_below_the_other():
@@ -187,3 +212,25 @@ def test_windows_agree_with_one_window_at_a_time(groups):
             assert calls.call[number] == (Call.VIRAL if virus >= others else Call.NON_VIRAL)
         else:
             assert calls.call[number] == Call.NOT_SCORED
+
+
+@pytest.mark.parametrize(
+    ("pieces", "logit", "fact", "status"),
+    [
+        ([], math.nan, math.nan, Status.SCORED),
+        ([(500, 0.75, 4, DONE)], math.log(3), 4, Status.SCORED),
+        ([(300, 0.75, 4, DONE), (100, 0.25, 1, DONE)], 0.5 * math.log(3), 5, Status.SCORED),
+        ([(300, 0.75, 4, DONE), (100, 0.25, 1, QUARANTINED)], math.log(3), 4, Status.SCORED),
+        ([(300, 0.75, 4, QUARANTINED)], math.nan, math.nan, Status.SCORED),
+        ([(300, 0.75, 4, DONE), (100, 0.25, 1, MISSING)], math.log(3), 4, Status.MISSING),
+        ([(300, 1.0, 4, DONE)], LOGIT_LIMIT, 4, Status.SCORED),
+    ],
+)
+def test_a_record_has_the_mean_logit_of_its_scored_pieces(pieces, logit, fact, status):
+    windows = windows_of([[(0.9, DONE)], [(0.9, DONE)]])
+    found = records_of([0, 1, 2], windows, pieces=[pieces, []])
+    assert found.record_logit.tolist() == pytest.approx([logit, math.nan], nan_ok=True)
+    assert found.facts[:, 0].tolist() == pytest.approx([fact, math.nan], nan_ok=True)
+    assert found.status.tolist() == [status, Status.SCORED]
+    assert found.n_missing.tolist() == [status == Status.MISSING, 0]
+    assert found.logit == pytest.approx(math.log(9), abs=1e-6)

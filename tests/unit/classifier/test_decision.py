@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from virnucpro.classifier.calibration import Calibration, PlattLine, Preset, q_values
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status, Thresholds
-from virnucpro.classifier.decision import Flag, Reason, RecordQuality, decide
+from virnucpro.classifier.decision import Flag, Reason, RecordQuality, call_records
+from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import UsageError
 
 VIRAL, OTHER, AMBIGUOUS, NOT_SCORED = Call.VIRAL, Call.NON_VIRAL, Call.AMBIGUOUS, Call.NOT_SCORED
@@ -43,6 +44,9 @@ def records_of(probability, n_windows=None, n_scored=None, bases=None, status=No
     return RecordScores(
         score=np.array(known, np.float32),
         logit=logit,
+        length=np.full(n, 2000),
+        record_logit=np.full(n, np.nan),
+        facts=np.empty((n, 0)),
         n_windows=n_windows,
         n_scored=n_scored,
         n_missing=np.zeros(n, np.int64),
@@ -57,10 +61,9 @@ def quality_of(n, gc=0.5, known=1.0, is_complex=True):
     return RecordQuality(np.full(n, gc), np.full(n, known), np.full(n, is_complex))
 
 
-def decided(probability, quality=None, **options):
-    return decide(
-        records_of(probability), Thresholds(), CALIBRATION, CallOptions(**options), quality
-    )
+def decided(probability, quality=None, prevalence=0.5, **options):
+    rule = CallOptions(prevalence=prevalence, **options)
+    return call_records(records_of(probability), Thresholds(), CALIBRATION, rule, quality)
 
 
 @pytest.mark.parametrize(
@@ -92,16 +95,17 @@ def test_a_probability_is_viral_non_viral_or_between(options, calls):
     assert found.probability == pytest.approx(probability)
     reasons = [Reason.UNCERTAIN if call == AMBIGUOUS else Reason.NONE for call in calls]
     assert found.reason.tolist() == reasons
-    assert found.prevalence == 0.5
+    assert found.prevalence.value == 0.5
 
 
 def test_limits_belong_to_the_upper_call():
     exact = dataclasses.replace(CALIBRATION, presets={name: Preset(0.75, 0.25) for name in PRESETS})
     records = records_of([0.75, 0.25])
     records = dataclasses.replace(records, logit=np.array([math.log(3), -math.log(3)]))
-    probability = exact.probability(records.logit, records.n_scored, records.scored_bases, 0.5)
-    presets = {name: Preset(*probability.tolist()) for name in PRESETS}
-    found = decide(records, Thresholds(), dataclasses.replace(exact, presets=presets))
+    log_odds = exact.log_odds(records.logit, records.n_scored, records.scored_bases)
+    presets = {name: Preset(*posterior(log_odds, 0.5).tolist()) for name in PRESETS}
+    limited = dataclasses.replace(exact, presets=presets)
+    found = call_records(records, Thresholds(), limited, CallOptions(prevalence=0.5))
     assert found.call.tolist() == [VIRAL, AMBIGUOUS]
 
 
@@ -113,7 +117,7 @@ def test_the_tier_is_the_strictest_preset_that_calls_viral():
 
 def test_records_without_a_score_have_no_call_and_no_probability():
     records = records_of([None, 0.95, 0.95], status=[2, Status.SCORED, Status.MISSING])
-    found = decide(records, Thresholds(), CALIBRATION)
+    found = call_records(records, Thresholds(), CALIBRATION, CallOptions(prevalence=0.5))
     assert found.call.tolist() == [NOT_SCORED, VIRAL, NOT_SCORED]
     assert np.isnan(found.probability).tolist() == [True, False, True]
     assert np.isnan(found.fdr).tolist() == [True, False, True]
@@ -147,18 +151,30 @@ def test_a_prevalence_shifts_probabilities():
     found = decided([0.8, 0.9, 0.2], prevalence=0.1)
     odds = at_half.probability / (1 - at_half.probability) / 9
     assert found.probability == pytest.approx(odds / (1 + odds))
-    assert found.prevalence == 0.1
+    assert found.calibrated == pytest.approx(at_half.probability)
+    assert found.prevalence.value == 0.1
     assert found.call.tolist() == [OTHER, AMBIGUOUS, OTHER]
     assert found.fdr == pytest.approx(q_values(found.probability))
 
 
-def test_the_prevalence_is_estimated_from_the_run():
+@pytest.mark.parametrize("prevalence", ["auto", None])
+def test_the_prevalence_is_estimated_from_the_run(prevalence):
     probability = [0.98] * 20 + [0.02] * 180 + [None] * 50
-    found = decided(probability, prevalence="auto")
-    assert found.prevalence == pytest.approx(0.1, abs=0.02)
-    same = decided(probability, prevalence=found.prevalence)
-    assert found.probability == pytest.approx(same.probability, nan_ok=True)
-    assert decided([None, None], prevalence="auto").prevalence == 0.5
+    found = decided(probability, prevalence=prevalence)
+    assert found.prevalence.value == pytest.approx(0.08, abs=0.02)
+    same = decided(probability, prevalence=found.prevalence.value)
+    np.testing.assert_array_equal(found.probability, same.probability)
+    assert decided([None, None], prevalence="auto").prevalence.value == 0.05
+    expected = found.expectation
+    assert expected.called == (found.call == VIRAL).sum() == 20
+    assert expected.false == pytest.approx((1 - found.probability[:20]).sum())
+
+
+def test_records_that_cannot_be_called_do_not_count_in_the_prevalence():
+    probability = [0.98] * 20 + [0.02] * 180
+    quality = quality_of(200)
+    quality.complex[:20] = False
+    assert decided(probability, quality, prevalence=None).prevalence.value < 0.02
 
 
 @pytest.mark.parametrize(
@@ -179,11 +195,11 @@ def test_the_prevalence_is_estimated_from_the_run():
 def test_a_record_with_little_evidence_is_ambiguous(
     changes, is_complex, reason, probability, options
 ):
-    found = decide(
+    found = call_records(
         records_of([probability], **changes),
         Thresholds(),
         CALIBRATION,
-        CallOptions(**options),
+        CallOptions(prevalence=0.5, **options),
         quality_of(1, is_complex=is_complex),
     )
     if reason is not Reason.NONE:
@@ -200,7 +216,9 @@ def test_a_record_without_a_score_has_no_reason_to_abstain():
     records = records_of([None], bases=[0], n_windows=[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = decide(records, Thresholds(), CALIBRATION, None, quality_of(1, is_complex=False))
+        found = call_records(
+            records, Thresholds(), CALIBRATION, None, quality_of(1, is_complex=False)
+        )
     assert (found.call[0], found.reason[0]) == (NOT_SCORED, Reason.NONE)
 
 
@@ -231,7 +249,7 @@ def test_unusual_records_are_flagged(changes, flags):
 
 def test_without_a_calibration_the_thresholds_apply_to_the_score():
     records = records_of([0.59, 0.6, 0.39, 0.4, None])
-    found = decide(records, Thresholds(0.6, 0.4))
+    found = call_records(records, Thresholds(0.6, 0.4))
     assert found.call.tolist() == [AMBIGUOUS, VIRAL, OTHER, AMBIGUOUS, NOT_SCORED]
     assert found.reason.tolist() == [Reason.UNCERTAIN, 0, 0, Reason.UNCERTAIN, 0]
     assert np.isnan(found.probability).all()
@@ -239,9 +257,9 @@ def test_without_a_calibration_the_thresholds_apply_to_the_score():
     assert found.prevalence is None
     assert not found.tier.any()
     assert not found.flags.any()
-    found = decide(records, Thresholds(0.6, 0.4), options=CallOptions(threshold=0.3))
+    found = call_records(records, Thresholds(0.6, 0.4), options=CallOptions(threshold=0.3))
     assert found.call.tolist() == [VIRAL, VIRAL, VIRAL, VIRAL, NOT_SCORED]
-    found = decide(records, Thresholds(0.6, 0.4), options=CallOptions(threshold=0.9))
+    found = call_records(records, Thresholds(0.6, 0.4), options=CallOptions(threshold=0.9))
     assert found.call.tolist() == [AMBIGUOUS, AMBIGUOUS, OTHER, AMBIGUOUS, NOT_SCORED]
 
 
@@ -257,7 +275,7 @@ def test_without_a_calibration_the_thresholds_apply_to_the_score():
 )
 def test_options_that_need_a_calibration_are_refused_without_one(options):
     with pytest.raises(UsageError, match=r"has no calibration.*Give --threshold"):
-        decide(records_of([0.5]), Thresholds(), options=CallOptions(**options))
+        call_records(records_of([0.5]), Thresholds(), options=CallOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -293,8 +311,8 @@ def test_stricter_presets_call_fewer_records_viral(probability, preset):
 @pytest.mark.parametrize("calibration", [CALIBRATION, None])
 def test_scored_records_of_another_window_have_a_flag_and_the_same_calls(calibration):
     records = records_of([0.9, None, 0.2], status=[Status.SCORED, Status.INVALID_LETTERS, 0])
-    usual = decide(records, Thresholds(), calibration)
-    found = decide(records, Thresholds(), calibration, other_window=True)
+    usual = call_records(records, Thresholds(), calibration)
+    found = call_records(records, Thresholds(), calibration, other_window=True)
     assert found.flags.tolist() == [Flag.OTHER_WINDOW, 0, Flag.OTHER_WINDOW]
     assert found.call.tolist() == usual.call.tolist()
     assert found.call[1] == Call.NOT_SCORED

@@ -1,105 +1,113 @@
+"""Heads of both kinds: equal to torch's modules, in any unit, and damaged files are refused."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import save_file
+from threadpoolctl import threadpool_limits
+from torch import nn
 
-from virnucpro.classifier.head import Head, load_head
-from virnucpro.classifier.head_tensors import head_shapes, layer_sizes
+from virnucpro.classifier.head import (
+    gelu,
+    head_shapes,
+    head_sizes,
+    layer_sizes,
+    load_head,
+    standardised_sizes,
+)
 from virnucpro.errors import BundleError
 
 
-def write_head(head, path):
-    save_file(head.state_dict(), path)
-    return path
+@pytest.fixture
+def load(tmp_path):
+    """Return a function that saves tensors as a file and loads the file as a head."""
+
+    def save_and_load(tensors):
+        save_file(tensors, tmp_path / "head.safetensors")
+        return load_head(tmp_path / "head.safetensors")
+
+    return save_and_load
 
 
-def trained_head(sizes):
-    """A head whose batch norm has seen data: running figures other than 0 and 1."""
+def published(sizes):
+    """Modules of torch in the published order, whose batch norms have seen data, and a head file's
+    tensors."""
     torch.manual_seed(0)
-    head = Head(sizes, dropout=0.5).train()
+    layers, names = [], []
+    for number, (wide, narrow) in enumerate(pairwise(sizes[:-1])):
+        layers += [nn.Linear(wide, narrow), nn.BatchNorm1d(narrow), nn.ReLU(), nn.Dropout(0.5)]
+        names += [f"hidden.{number}.linear", f"hidden.{number}.norm", None, None]
+    network = nn.Sequential(*layers, nn.Linear(*sizes[-2:])).train()
     for _ in range(5):
-        head(torch.randn(32, sizes[0]) * 3 + 1)
-    return head.eval()
+        network(torch.randn(32, sizes[0]) * 3 + 1)
+    tensors = {
+        f"{name}.{key}": value
+        for name, layer in zip([*names, "output"], network, strict=True)
+        for key, value in layer.state_dict().items()
+        if key != "num_batches_tracked"
+    }
+    return network.eval(), tensors
 
 
 @pytest.mark.parametrize("sizes", [(3328, 512, 2), (8, 2), (6, 5, 4, 2)])
-def test_a_loaded_head_of_any_sizes_has_the_same_scores(sizes, tmp_path):
-    head = trained_head(sizes)
-    vectors = torch.randn(7, sizes[0])
-    loaded = load_head(write_head(head, tmp_path / "head.safetensors"))
-    assert torch.equal(loaded.scores(vectors), head.scores(vectors))
-    assert not loaded.training
+def test_a_published_head_of_any_sizes_has_the_scores_of_torch(sizes, load):
+    network, tensors = published(sizes)
+    vectors = torch.randn(300, sizes[0])
+    found = load(tensors).scores(vectors.numpy())
+    with torch.inference_mode():
+        expected = torch.softmax(network(vectors), dim=1).numpy()
+    assert (found.dtype, found.shape) == (np.float32, (300, 2))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
-def test_scores_equal_those_of_torch_modules_in_the_published_order(tmp_path):
-    head = trained_head((10, 4, 2))
-    layer = head.hidden[0]
-    norm = torch.nn.BatchNorm1d(4)
-    norm.load_state_dict(layer.norm.state_dict(), strict=False)
-    published = torch.nn.Sequential(
-        layer.linear, norm, torch.nn.ReLU(), torch.nn.Dropout(0.5), head.output
-    ).eval()
-    vectors = torch.randn(9, 10)
-    expected = torch.softmax(published(vectors), dim=1)
-    assert torch.allclose(head.scores(vectors), expected, atol=1e-6)
+def test_vectors_of_half_precision_are_scored_in_float32(load):
+    head = load(published((10, 4, 2))[1])
+    vectors = np.random.default_rng(0).normal(0, 1, (5, 10)).astype(np.float16)
+    assert np.array_equal(head.scores(vectors), head.scores(vectors.astype(np.float32)))
 
 
-def test_scores_are_float32_pairs_that_sum_to_one():
-    scores = trained_head((10, 4, 2)).scores(torch.randn(5, 10).half())
-    assert scores.dtype == torch.float32
-    assert scores.shape == (5, 2)
-    assert torch.allclose(scores.sum(dim=1), torch.ones(5))
+def test_gelu_is_that_of_torch():
+    numbers = np.linspace(-9, 9, 100_001).astype(np.float32)
+    exact = nn.functional.gelu(torch.from_numpy(numbers).double()).numpy()
+    np.testing.assert_allclose(gelu(numbers), exact, rtol=0, atol=1.5e-6)
 
 
-@settings(deadline=None)
-@given(n=st.integers(1, 40), seed=st.integers(0, 1000))
-def test_a_row_does_not_depend_on_the_other_rows(n, seed):
-    head = trained_head((12, 6, 2))
-    vectors = torch.randn(n, 12, generator=torch.Generator().manual_seed(seed))
-    alone = torch.cat([head.scores(row[None]) for row in vectors])
-    assert torch.allclose(head.scores(vectors), alone, atol=1e-6)
+def test_a_vector_that_is_not_finite_has_no_score_and_no_neighbour(load):
+    head = load(tensors_of((6, 5, 3)))
+    vectors = np.random.default_rng(0).normal(0, 1, (9, 6)).astype(np.float32)
+    whole = head.scores(vectors)
+    vectors[4] = np.nan
+    found = head.scores(vectors)
+    assert np.isnan(found[4]).all()
+    assert np.array_equal(np.delete(found, 4, 0), np.delete(whole, 4, 0))
 
 
-def test_zero_rows_give_zero_scores():
-    assert trained_head((12, 6, 2)).scores(torch.empty(0, 12)).shape == (0, 2)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t.update({"output.weight": torch.zeros(3, 4)}), "has 3 classes"),
+        (lambda t: t.update({"output.weight": torch.zeros(2, 5)}), "of different models"),
+        (lambda t: t.update({"hidden.0.norm.weight": torch.ones(4).int()}), "has the type I32"),
+        (lambda t: t.update({"output.bias": torch.tensor([0, math.nan])}), "'output.bias'.*NaN"),
+        (lambda t: t["hidden.0.norm.running_var"].fill_(math.inf), "running_var'.*NaN"),
+        (lambda t: t.pop("hidden.0.norm.running_var"), "missing: .*running_var"),
+        (lambda t: t.pop("output.weight"), "is not a classifier"),
+        (lambda t: t.clear() or t.update({"a": torch.zeros(2, 2)}), "is not a classifier"),
+    ],
+)
+def test_an_invalid_published_head_is_refused(change, told, load):
+    _, tensors = published((6, 4, 2))
+    change(tensors)
+    with pytest.raises(BundleError, match=rf"head\.safetensors.*{told}"):
+        load(tensors)
 
 
-def test_scores_are_refused_in_training_mode():
-    with pytest.raises(RuntimeError, match="training mode"):
-        Head((4, 2)).scores(torch.randn(3, 4))
-
-
-def test_a_file_without_a_head_is_refused(tmp_path):
+def test_a_truncated_file_is_refused(load, tmp_path):
+    load(published((6, 4, 2))[1])
     path = tmp_path / "head.safetensors"
-    save_file({"something.weight": torch.zeros(2, 2)}, path)
-    with pytest.raises(BundleError, match=r"head\.safetensors is not a classifier"):
-        load_head(path)
-
-
-def test_a_head_for_three_classes_is_refused(tmp_path):
-    with pytest.raises(BundleError, match="has 3 classes"):
-        load_head(write_head(Head((4, 3)), tmp_path / "head.safetensors"))
-
-
-def test_a_head_whose_layers_do_not_fit_is_refused(tmp_path):
-    tensors = Head((6, 4, 2)).state_dict()
-    tensors["output.weight"] = torch.zeros(2, 5)
-    save_file(tensors, tmp_path / "head.safetensors")
-    with pytest.raises(BundleError, match="of different models"):
-        load_head(tmp_path / "head.safetensors")
-
-
-def test_a_head_without_its_batch_norm_is_refused(tmp_path):
-    tensors = Head((6, 4, 2)).state_dict()
-    del tensors["hidden.0.norm.running_var"]
-    save_file(tensors, tmp_path / "head.safetensors")
-    with pytest.raises(BundleError, match="running_var"):
-        load_head(tmp_path / "head.safetensors")
-
-
-def test_a_truncated_file_is_refused(tmp_path):
-    path = write_head(Head((6, 4, 2)), tmp_path / "head.safetensors")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(BundleError, match="cannot be read as safetensors"):
         load_head(path)
@@ -107,15 +115,146 @@ def test_a_truncated_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize("sizes", [(6, 2), (6, 5, 2), (6, 5, 4, 2)])
 def test_layer_sizes_are_read_from_the_tensors(tmp_path, sizes):
-    shapes = {name: tuple(tensor.shape) for name, tensor in Head(sizes).state_dict().items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in published(sizes)[1].items()}
     assert head_shapes(sizes) == shapes
     assert layer_sizes(shapes, tmp_path) == sizes
+    assert head_sizes(shapes, tmp_path) == (6, 2)
 
 
-@pytest.mark.parametrize("name", ["output.bias", "hidden.0.norm.running_var"])
-def test_a_weight_that_is_nan_is_named(tmp_path, name):
-    head = trained_head((8, 4, 2))
-    head.state_dict()[name][1] = torch.nan
-    path = write_head(head, tmp_path / "head.safetensors")
-    with pytest.raises(BundleError, match=rf"head\.safetensors.*'{name}'.*NaN"):
-        load_head(path)
+def tensors_of(sizes, viral=None, seed=0):
+    """Random tensors of a head with the given sizes; by default the last class is viral."""
+    dice = torch.Generator().manual_seed(seed)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=dice)
+
+    tensors = {"input.mean": random(sizes[0]), "input.scale": random(sizes[0]).abs() + 0.1}
+    names = [*(f"hidden.{number}" for number in range(len(sizes) - 2)), "output"]
+    for name, wide, narrow in zip(names, sizes, sizes[1:], strict=False):
+        tensors[f"{name}.weight"] = random(narrow, wide) / math.sqrt(wide)
+        tensors[f"{name}.bias"] = random(narrow)
+    if viral is None:
+        viral = [0.0] * (sizes[-1] - 1) + [1.0]
+    tensors["output.viral"] = torch.tensor(viral)
+    return tensors
+
+
+def scores_by_numpy(tensors, vectors):
+    """Return probabilities of others, virus and each class by loops over layers and classes."""
+    values = {name: one.double().numpy() for name, one in tensors.items()}
+    gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
+    hidden = np.clip((vectors - values["input.mean"]) / values["input.scale"], -6, 6)
+    number = 0
+    while f"hidden.{number}.weight" in values:
+        weight, bias = values[f"hidden.{number}.weight"], values[f"hidden.{number}.bias"]
+        hidden = gelu(hidden @ weight.T + bias)
+        number += 1
+    logits = hidden @ values["output.weight"].T + values["output.bias"]
+    shares = np.exp(logits - logits.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    pairs = np.zeros((len(vectors), 2))
+    for kind, viral in enumerate(values["output.viral"]):
+        pairs[:, int(viral > 0)] += shares[:, kind]
+    return pairs if shares.shape[1] == 2 else np.concatenate([pairs, shares], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "viral"),
+    [
+        ((5, 2), [0.0, 1.0]),
+        ((5, 2), [1.0, 0.0]),
+        ((7, 4, 2), [0.0, 1.0]),
+        ((7, 6, 5, 5), [0.0, 1.0, 0.0, 1.0, 1.0]),
+        ((7, 6, 5, 4, 3), [1.0, 0.0, 0.0]),
+    ],
+)
+def test_scores_equal_those_of_numpy_with_classes_summed(sizes, viral, load):
+    tensors = tensors_of(sizes, viral)
+    vectors = np.random.default_rng(1).normal(0, 3, (40, sizes[0]))
+    found = load(tensors).scores(vectors)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, scores_by_numpy(tensors, vectors), atol=2e-6)
+
+
+def test_far_values_are_clipped(load):
+    head = load(tensors_of((4, 3, 2)))
+    mean, scale = (tensors_of((4, 3, 2))[f"input.{name}"].numpy() for name in ("mean", "scale"))
+    edge, far = mean + 6 * scale, mean + 1e6 * scale
+    inside = mean + 5 * scale
+    scores = head.scores(np.stack([edge, far, inside]))
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert np.abs(scores[0] - scores[2]).max() > 1e-3
+
+
+def test_extreme_logits_give_finite_scores(load):
+    tensors = tensors_of((3, 4), [1.0, 1.0, 0.0, 0.0])
+    tensors["output.bias"] = torch.tensor([1e4, -1e4, -2e4, 0.0])
+    scores = load(tensors).scores(np.zeros((2, 3)))
+    assert scores.tolist() == [[0.0, 1.0, 1.0, 0.0, 0.0, 0.0]] * 2
+
+
+@pytest.mark.parametrize("rows", [1, 31, 128, 129, 700])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_scores_are_equal_to_the_last_bit_in_any_unit_with_any_threads(load, rows, threads):
+    head = load(tensors_of((903, 128, 128, 11)))
+    vectors = np.random.default_rng(3).normal(0, 1, (700, 903)).astype(np.float32)
+    whole = head.scores(vectors)
+    with threadpool_limits(threads):
+        assert np.array_equal(head.scores(vectors[-rows:]), whole[-rows:])
+    assert head.scores(vectors[:0]).shape == (0, 13)
+
+
+def without(name):
+    def change(tensors):
+        del tensors[name]
+
+    return change
+
+
+def with_tensor(name, tensor):
+    def change(tensors):
+        tensors[name] = tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (with_tensor("input.scale", torch.tensor([1.0, 0.0, 1.0])), "a scale is not positive"),
+        (with_tensor("input.scale", torch.tensor([1.0, -1.0, 1.0])), "a scale is not positive"),
+        (with_tensor("input.mean", torch.tensor([1.0, math.nan, 1.0])), "'input.mean' contains"),
+        (with_tensor("output.bias", torch.tensor([1.0, math.inf])), "'output.bias' contains NaN"),
+        (with_tensor("output.viral", torch.ones(2)), "all classes are viral, or none is"),
+        (with_tensor("output.viral", torch.zeros(2)), "all classes are viral, or none is"),
+        (with_tensor("output.viral", torch.ones(3)), "is not a classifier"),
+        (with_tensor("input.scale", torch.ones(4)), "is not a classifier"),
+        (with_tensor("hidden.0.weight", torch.ones(4, 4)), "is not a classifier"),
+        (with_tensor("hidden.0.bias", torch.ones(4, 1)), "is not a classifier"),
+        (with_tensor("more", torch.ones(1)), "is not a classifier"),
+        (without("output.viral"), "is not a classifier"),
+        (without("output.weight"), "is not a classifier"),
+        (without("output.bias"), "is not a classifier"),
+        (without("hidden.0.bias"), "is not a classifier"),
+        (without("hidden.0.weight"), "is not a classifier"),
+        (without("input.scale"), "is not a classifier"),
+    ],
+)
+def test_an_invalid_file_is_refused(change, told, load):
+    tensors = tensors_of((3, 4, 2))
+    change(tensors)
+    with pytest.raises(BundleError, match=rf"head\.safetensors.*{told}.*Get the bundle again"):
+        load(tensors)
+
+
+def test_a_head_of_one_class_is_refused(load):
+    with pytest.raises(BundleError, match="is not a classifier"):
+        load(tensors_of((3, 1), [1.0]))
+
+
+def test_the_shape_is_read_from_the_tensors(tmp_path):
+    shapes = {name: tuple(one.shape) for name, one in tensors_of((9, 5, 4, 3)).items()}
+    assert standardised_sizes(shapes, tmp_path) == (9, 5, 4, 3)
+    assert head_sizes(shapes, tmp_path) == (9, 3)
+    del shapes["input.mean"]
+    assert standardised_sizes(shapes, tmp_path) is None

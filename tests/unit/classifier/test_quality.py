@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from samples import index_of
 
 from virnucpro.classifier import quality
 from virnucpro.classifier.quality import record_quality
-from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
@@ -20,10 +20,8 @@ def quality_of(tmp_path):
     """Return a function that returns the quality of records, each a sequence."""
 
     def measure(*sequences):
-        path = tmp_path / "in.fa"
-        path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))
         spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 500, "even", 11)
-        return record_quality(build_index(tmp_path / "index", [str(path)], spec))
+        return record_quality(index_of(tmp_path, sequences, spec))
 
     return measure
 

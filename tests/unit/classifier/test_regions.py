@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from virnucpro.classifier.calibration import Calibration, PlattLine, Preset
 from virnucpro.classifier.consensus import Call, Status, WindowCalls
-from virnucpro.classifier.decision import Decision, Reason
+from virnucpro.classifier.decision import Reason, RecordCalls
 from virnucpro.classifier.regions import (
     evidence_of,
     find_regions,
@@ -59,7 +59,7 @@ def run_of(records, *, reason=Reason.NONE):
     status = np.where(scored, Status.SCORED, Status.NO_OPEN_FRAME).astype(np.uint8)
     of_records = SimpleNamespace(n_windows=counts, status=status)
     codes = np.full(len(records), reason, np.uint8)
-    decision = Decision(codes, codes, codes, codes, codes, codes, None)
+    decision = RecordCalls(*[codes] * 7, None)
     return index, calls, of_records, decision, CALIBRATION
 
 
@@ -150,6 +150,12 @@ def test_overlaps_are_cut_within_records_only():
     starts, ends = np.array([0, 250, 0, 480]), np.array([500, 501, 500, 980])
     found = window_spans(starts, ends, np.array([0, 0, 1, 1]))
     assert [one.tolist() for one in found] == [[0, 375, 0, 490], [375, 501, 490, 980]]
+
+
+def test_spans_end_at_a_run_of_unknown_letters():
+    starts, ends = np.array([0, 400, 950]), np.array([500, 900, 1450])
+    found = window_spans(starts, ends, np.zeros(3, np.int64))
+    assert [one.tolist() for one in found] == [[0, 450, 950], [450, 900, 1450]]
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=10, max_size=30), max_size=4))

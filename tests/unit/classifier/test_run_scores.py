@@ -6,13 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.classifier import run_scores
-from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls, call_windows
-from virnucpro.classifier.consensus import score_records as scores_at_once
-from virnucpro.classifier.run_scores import RunWindows, record_blocks, run_windows, score_run
-from virnucpro.classifier.sources import likely_sources
+from virnucpro.classifier.consensus import (
+    RecordScores,
+    Status,
+    WindowCalls,
+    call_windows,
+    score_records,
+)
+from virnucpro.classifier.run_scores import (
+    RunWindows,
+    piece_scores,
+    record_blocks,
+    run_windows,
+    score_run,
+)
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
 from virnucpro.store.schema import RowState
+from virnucpro.tables.source import likely_sources
 
 
 def bounds_of(counts):
@@ -26,11 +37,16 @@ def run_of(seed, windows, items, *, kind="frames"):
     n_windows, n_items = len(items), int(first_item[-1])
     n_rows = max(1, n_items)
     starts = dice.integers(0, 50, n_windows)
+    first_piece = bounds_of(dice.integers(0, 4, len(windows)))
     index = SimpleNamespace(
         spec=SimpleNamespace(kind=kind),
         n_records=len(windows),
         n_windows=n_windows,
         record_first_window=bounds_of(windows),
+        record_lengths=dice.integers(0, 999, len(windows)),
+        record_first_piece=first_piece,
+        piece_row=dice.integers(0, n_rows, first_piece[-1]),
+        row_lengths=dice.integers(1, 99, n_rows, np.int32),
         record_status=dice.integers(0, len(RecordStatus), len(windows)).astype(np.uint8),
         window_first_item=first_item,
         window_starts=starts,
@@ -60,6 +76,17 @@ def calls_at_once(index, coverage):
     )
 
 
+def records_at_once(index, coverage, windows):
+    return score_records(
+        index.record_first_window,
+        index.record_status,
+        index.record_lengths,
+        windows,
+        index.window_ends - index.window_starts,
+        piece_scores(index, coverage, 2, 0, index.n_records),
+    )
+
+
 def assert_identical(found, wanted):
     for name in type(wanted).__slots__:
         one, other = getattr(found, name), getattr(wanted, name)
@@ -78,19 +105,18 @@ def test_blocks_have_the_same_bits_as_all_at_once(seed, windows, kind, at_once, 
     counts = st.lists(st.integers(0, 4), min_size=sum(windows), max_size=sum(windows))
     index, coverage = run_of(seed, windows, data.draw(counts), kind=kind)
     whole = calls_at_once(index, coverage)
-    lengths = index.window_ends - index.window_starts
-    records = scores_at_once(index.record_first_window, index.record_status, whole, lengths)
+    records = records_at_once(index, coverage, whole)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_scores, "_WINDOWS_AT_ONCE", at_once)
         calls = RunWindows(index, coverage)
-        assert_identical(score_run(index, calls), records)
+        assert_identical(score_run(index, calls, coverage, 2), records)
         first = data.draw(st.integers(0, index.n_windows))
         last = data.draw(st.integers(first, index.n_windows))
         assert_identical(calls.block(first, last), whole.block(first, last))
         patch.setattr(run_scores, "_WINDOWS_KEPT", data.draw(st.integers(0, 40)))
         assert_identical(run_windows(index, coverage).block(first, last), whole.block(first, last))
-        in_blocks = likely_sources(index, calls, coverage)
-    np.testing.assert_array_equal(in_blocks, likely_sources(index, whole, coverage))
+        in_blocks = likely_sources(index, calls, coverage, 2)
+    np.testing.assert_array_equal(in_blocks, likely_sources(index, whole, coverage, 2))
 
 
 def test_long_records_have_the_same_bits_as_all_at_once(monkeypatch):
@@ -98,10 +124,9 @@ def test_long_records_have_the_same_bits_as_all_at_once(monkeypatch):
     windows = dice.integers(0, 60_000, 6)
     index, coverage = run_of(2, windows, dice.integers(0, 4, windows.sum()))
     whole = calls_at_once(index, coverage)
-    lengths = index.window_ends - index.window_starts
-    wanted = scores_at_once(index.record_first_window, index.record_status, whole, lengths)
+    wanted = records_at_once(index, coverage, whole)
     monkeypatch.setattr(run_scores, "_WINDOWS_AT_ONCE", 7)
-    assert_identical(score_run(index, RunWindows(index, coverage)), wanted)
+    assert_identical(score_run(index, RunWindows(index, coverage), coverage, 2), wanted)
 
 
 @pytest.mark.parametrize("windows", [[], [0] * 10, [3, 0, 9, 1, 1, 1, 0]])

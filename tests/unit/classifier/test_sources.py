@@ -1,13 +1,15 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 from virnucpro.classifier.consensus import Status, call_windows
-from virnucpro.classifier.sources import likely_sources
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
+from virnucpro.tables.source import likely_sources
 
 RNG = np.random.default_rng(6)
 WINDOWS = (2, 1, 1, 3, 0)
@@ -15,22 +17,37 @@ WINDOWS = (2, 1, 1, 3, 0)
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory):
+def index_with(tmp_path_factory):
+    return partial(build, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def index(index_with):
+    return index_with(None)
+
+
+def build(tmp_path_factory, piece):
     folder = tmp_path_factory.mktemp("index")
     with (folder / "in.fa").open("wb") as stream:
         for number, n_windows in enumerate(WINDOWS):
             bases = RNG.choice(list(b"ACGT"), size=100 * n_windows).astype(np.uint8).tobytes()
             stream.write(b">r%d\n%s\n" % (number, bases))
-    spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 100, "even", 11)
+    spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 100, "even", 11, piece=piece)
     found = build_index(folder / "index", [str(folder / "in.fa")], spec)
-    assert found.n_rows == sum(WINDOWS)
+    assert found.n_rows == sum(WINDOWS) + found.n_pieces
     return found
 
 
-def sources(index, classes, missing=()):
-    """Return the sources of records from the class probabilities of each window, in order."""
-    scores = np.full((index.n_rows, 2 + len(classes[0])), np.nan, np.float32)
-    scores[index.item_row, 2:] = classes
+def sources(index, classes, missing=(), pieces=None):
+    """Return the sources of records from the class probabilities of each window, in order.
+
+    `pieces` are those of the pieces; their scores end with a fact.
+    """
+    scores = np.full((index.n_rows, 3 + len(classes[0])), np.nan, np.float32)
+    scores[index.item_row, 2:-1] = classes
+    scores[:, -1] = 99
+    if pieces is not None:
+        scores[index.piece_row, 2:-1] = pieces
     scores[:, :2] = 0.5
     state = np.full(index.n_rows, RowState.DONE, np.uint8)
     lost = index.item_row[list(missing)]
@@ -44,7 +61,7 @@ def sources(index, classes, missing=()):
         index.item_frame,
         np.full(index.n_windows, Status.TOO_SHORT, np.uint8),
     )
-    return likely_sources(index, windows, coverage).tolist()
+    return likely_sources(index, windows, coverage, len(classes[0])).tolist()
 
 
 A, B, C = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -62,3 +79,12 @@ def test_windows_without_a_score_do_not_count(index):
 
 def test_a_classifier_of_two_classes_has_no_source(index):
     assert sources(index, [()] * 7) == [-1] * 5
+
+
+def test_pieces_decide_where_a_record_has_them(index_with):
+    index = index_with(200)  # record 3 has two pieces of 150 bases
+    assert index.n_pieces == 5
+    windows = [A, A, B, C, MIXED, MIXED, B]
+    assert sources(index, windows, pieces=[B, B, B, C, MIXED]) == [1, 1, 1, 2, -1]
+    lost = sources(index, windows, missing=(), pieces=[B, B, (0, 0, 0), C, C])
+    assert lost == [1, 1, 2, 2, -1]  # without probabilities of pieces, those of windows count

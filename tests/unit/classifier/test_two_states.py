@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classifier.two_states import Costs, viral_windows
+from virnucpro.classifier.regions import Costs, viral_windows
 
 evidence_lists = st.lists(st.lists(st.integers(-6, 6), max_size=8), max_size=5)
 costs = st.builds(Costs, st.integers(0, 8), st.integers(0, 8), st.integers(-4, 4))

@@ -3,8 +3,7 @@ import os
 
 import pytest
 
-from virnucpro.cli.advice import advice_for
-from virnucpro.cli.main import main
+from virnucpro.cli.main import advice_for, main
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE])
@@ -25,7 +24,7 @@ def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, capsys):
     def full(*_: object, **_keywords: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("virnucpro.pipeline.jobs.embed_job.embed_job", full)
+    monkeypatch.setattr("virnucpro.run.embed_job.embed_job", full)
     assert main(["embed", "a.fa", "-o", "b", "-e", "c"]) == 1
     assert "--resume" in capsys.readouterr().err
 

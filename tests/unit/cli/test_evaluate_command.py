@@ -1,20 +1,5 @@
-import argparse
-
-from virnucpro.cli.commands.evaluate_command import add_options
-from virnucpro.cli.evaluation_text import as_text
-from virnucpro.evaluation.comparison import Comparison, Difference, Row
-from virnucpro.pipeline.evaluation.request import Evaluation
-
-
-def test_the_command_has_the_defaults_of_the_library():
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    given = parser.parse_args(["-o", "out"])
-    wanted = Evaluation(())
-    assert given.lengths == wanted.lengths
-    assert given.bootstrap == wanted.n_resamples
-    for name in ("per_group", "per_class", "seed", "prevalence", "unanswered", "precision"):
-        assert getattr(given, name) == getattr(wanted, name), name
+from virnucpro.cli.commands.evaluate_command import as_text
+from virnucpro.lab.evaluation.comparison import Comparison, Difference, Row
 
 
 def row(tool, kingdom="all", label="all", **more):

@@ -1,4 +1,7 @@
+import errno
+import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,10 +12,10 @@ import pytest
 
 from virnucpro import bundles
 from virnucpro.cli.main import main
-from virnucpro.pipeline.execution import Execution
-from virnucpro.pipeline.jobs.job import SilentReporter
-from virnucpro.pipeline.predict import predict_job
-from virnucpro.pipeline.run.session import open_session
+from virnucpro.compute.predict import predict_job
+from virnucpro.run.creation import open_run
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.signals import StopRequested
 
 MINI = Path(bundles.__path__[0]) / "mini"
@@ -117,16 +120,49 @@ def test_an_empty_name_is_not_the_current_folder(command, copied_mini, capsys, m
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
     ],
 )
-def test_wrong_usage_prints_the_commands_own_usage_and_the_nearest_word(
+def test_wrong_usage_is_one_line_with_the_nearest_word_and_the_way_to_help(
     command, prog, message, capsys
 ):
     with pytest.raises(SystemExit) as stopped:
         main(command)
     assert stopped.value.code == 64
+    (error, details) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"{prog}: error: ")
+    assert message in error
+    assert details == f"Run {prog} --help for details."
+
+
+def test_the_help_lists_every_command_in_one_group(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    first = printed.index
+    assert first("Identify:") < first("  predict") < first("Look after a run:") < first("  verify")
+    assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 22
+
+
+@pytest.mark.parametrize(
+    ("command", "advised"),
+    [
+        ("predict {fasta} -o {run}", True),
+        ("evaluate --viral {fasta} --non-viral {other} -o {run} --per-group 1", True),
+        ("launch --input-dir {folder} -o {run}", False),
+    ],
+)
+def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, capsys, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    (tmp_path / "in").mkdir()
+    fasta = shutil.copy("tests/data/example.fa", tmp_path / "in")
+    other = tmp_path / "other.fa"
+    other.write_text(">other\n" + "ACGTTGCA" * 500)
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    places = {"fasta": fasta, "other": other, "run": tmp_path / "run", "folder": tmp_path / "in"}
+    assert main(command.format(**places).split()) == 1
     printed = capsys.readouterr().err
-    assert printed.startswith(f"usage: {prog} [-h]")
-    assert printed.splitlines()[-1].startswith(f"{prog}: error: ")
-    assert message in printed
+    assert "its file system has no file locks" in printed
+    assert ("add --no-lock" in printed) == advised
 
 
 @pytest.fixture
@@ -187,16 +223,16 @@ def prepared(tmp_path):
     """Return the folder of a run without computed units."""
     execution = Execution(tmp_path / "out" / "a.fa", devices="cpu:1")
     execution.outdir.parent.mkdir()
-    with open_session(predict_job("tests/data/example.fa"), execution, SilentReporter()):
+    with open_run(predict_job("tests/data/example.fa", precision="fp32"), execution, Reporter()):
         return execution.outdir
 
 
 @pytest.mark.parametrize(
     ("command", "step"),
     [
-        (["aggregate", "{run}"], "pipeline.run.outputs.write_outputs"),
+        (["aggregate", "{run}"], "run.outputs.write_outputs"),
         (
-            ["launch", "--input-dir", ".", "-o", "{run}", "--gpus", "cpu"],
+            ["launch", "--input-dir", ".", "-o", "{run}", "--devices", "cpu"],
             "launch.orchestrator.LauncherOrchestrator.launch",
         ),
     ],

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from virnucpro.cli.transfer_progress import TransferReporter
+from virnucpro.cli.commands.bundle_command import TransferReporter
 
 
 class Clock:

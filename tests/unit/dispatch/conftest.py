@@ -42,15 +42,14 @@ class Record:
             "on_exit": self.on_exit,
         }
 
+    def callbacks_before(self, action):
+        """Return the same callbacks; `action` gets each result before it is recorded."""
+        answer = self.callbacks["on_success"]
+        return self.callbacks | {"on_success": lambda *what: (action(*what), answer(*what))}
+
     def slow_callbacks(self, seconds):
         """Return the same callbacks; each result takes `seconds` in the parent's thread."""
-        answer = self.callbacks["on_success"]
-
-        def on_success(*what):
-            time.sleep(seconds)
-            answer(*what)
-
-        return self.callbacks | {"on_success": on_success}
+        return self.callbacks_before(lambda *_: time.sleep(seconds))
 
     def assert_each_answered_once(self, count):
         assert sorted(self.answers.elements()) == list(range(count))

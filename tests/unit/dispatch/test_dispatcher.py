@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.dispatch import BaseWorker, Dispatcher, engine, task_dealer
+from virnucpro.dispatch import BaseWorker, Dispatcher, loop
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime import supervisor
@@ -26,11 +26,20 @@ def run(workers, record, tasks, gpu_ids=(0, 1), worker="Worker", options=None, *
     return dispatcher
 
 
+def open_files():
+    files = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing itself
+            files.append(str(link.readlink()))
+    return files
+
+
 # --- without faults
 
 
 @pytest.mark.parametrize("gpu_ids", [[-1, -1], [-1, 0, -1, 0], [-2, 1]])
-def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids):
+def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids, monkeypatch):
+    monkeypatch.setattr(loop, "RESERVED_S", 30.0)  # a setup on a busy machine takes long
     tasks = [("whoami",)] * (4 * len(gpu_ids))
     run(workers, record, tasks, gpu_ids=gpu_ids)
     record.assert_each_answered_once(len(tasks))
@@ -175,8 +184,80 @@ def test_map_yields_lazily_in_order(workers):
 def test_map_raises_instead_of_a_failed_result(workers):
     results = Dispatcher(workers.Worker, [0]).map([1, ("raise_", KeyError("k")), 3])
     assert next(results) == 1
-    with pytest.raises(WorkerError, match=r"task 1 failed on worker 0: (?s:.*)KeyError: 'k'"):
+    with pytest.raises(
+        WorkerError, match=r"task 1 failed on worker 0: (?s:.*)KeyError: 'k'\n(?s:.*)use imap"
+    ):
         next(results)
+    assert list(results) == []
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_every_task_has_one_outcome_that_says_what_happened(workers, ordered):
+    odd = {
+        100: (("raise_", KeyError("k")), "error", "KeyError: 'k'"),
+        120: (lambda: None, "error", "<lambda>"),
+        140: (("lambda_",), "error", "<lambda>"),
+        200: (("kill",), "died", "was killed by SIGKILL"),
+        220: (("unusable",), "died", "the device is lost for good"),
+    }
+    tasks = [odd[n][0] if n in odd else n for n in range(300)]
+    dispatcher = Dispatcher(workers.Worker, [0, 1], ordered=ordered)
+    outcomes = list(dispatcher.imap(tasks))
+    numbers = [one.number for one in outcomes]
+    assert (numbers if ordered else sorted(numbers)) == list(range(300))
+    for one in outcomes:
+        assert one.task is tasks[one.number]
+        assert one.worker in {0, 1}
+        _, status, text = odd.get(one.number, (None, "success", ""))
+        assert (one.status, one.ok) == (status, status == "success")
+        assert one.value == (one.number if one.ok else None)
+        assert text in one.error
+        assert one.ok == (one.error == "")
+    stats = dispatcher.get_stats()
+    assert (stats["completed"], stats["failed"]) == (295, 5)
+
+
+def test_the_outcome_of_a_late_task_has_its_limit_and_duration(workers):
+    tasks = [("sleep", 60), ("hang_in_c",)]
+    outcomes = list(Dispatcher(workers.Worker, [0, 1]).imap(tasks, task_timeout=0.4))
+    assert sorted(one.number for one in outcomes) == [0, 1]
+    for one in outcomes:
+        assert (one.status, one.error) == ("timeout", "the task exceeded its limit of 0.4 s.")
+        assert one.seconds >= 0.4
+
+
+@pytest.mark.parametrize("stop", ["shutdown", "terminate", "generator", "setup"])
+def test_tasks_that_were_read_have_an_outcome_at_each_end(workers, stop):
+    """After a stop, an error of the generator, or the failure of all workers."""
+    taken, outcomes = [], []
+    dispatcher = Dispatcher(
+        workers.DiesWhenSetUp if stop == "setup" else workers.Worker, [0], queue_size=20
+    )
+
+    def generate():
+        for number in range(10_000):
+            if stop == "generator" and number == 50:
+                raise OSError("the disk is gone")
+            taken.append(number)
+            yield number
+
+    error = {"terminate": RuntimeError, "setup": RuntimeError, "generator": OSError}.get(stop)
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        for outcome in dispatcher.imap(generate()):
+            outcomes.append(outcome)
+            if outcome.number == 30 and stop in {"shutdown", "terminate"}:
+                getattr(dispatcher, stop)()
+    assert sorted(one.number for one in outcomes) == taken
+    assert 0 < len(taken) < 10_000
+    expected = {"terminate": {"success", "died"}, "setup": {"died"}}.get(stop, {"success"})
+    assert {one.status for one in outcomes} == expected
+
+
+def test_a_timeout_without_its_callback_is_an_error(workers, record):
+    callbacks = record.callbacks | {"on_timeout": None}
+    Dispatcher(workers.Worker, [0]).run([1, ("sleep", 60), 2], **callbacks, task_timeout=0.2)
+    record.assert_each_answered_once(3)
+    assert record.errors == {1: "the task exceeded its limit of 0.2 s."}
 
 
 @pytest.mark.parametrize("number", [300_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
@@ -242,11 +323,12 @@ def test_many_large_results_reach_a_slow_consumer(workers):
 
 
 def test_a_kill_leaves_nothing_in_shared_memory(workers, record):
-    before = set(Path("/dev/shm").iterdir())
     tasks = [("big", 1 << 20, 1)] * 20 + [("kill",)] + [("big", 1 << 20, 2)] * 20
     run(workers, record, tasks)
     record.assert_each_answered_once(41)
-    assert set(Path("/dev/shm").iterdir()) == before
+    # The memory has no name in /dev/shm: it exists while a process has it open or mapped.
+    assert "virnucpro-shared" not in Path("/proc/self/maps").read_text()
+    assert not [one for one in open_files() if "virnucpro-shared" in one]
 
 
 # --- tasks that fail
@@ -354,15 +436,10 @@ def test_a_task_whose_worker_died_once_is_retried(workers, record, tmp_path):
     assert len(record.retries) == 1
 
 
-def test_a_single_attempt(workers, record, tmp_path):
-    run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2], options={"max_attempts": 1})
-    assert list(record.errors) == [1]
-    assert record.retries == []
-
-
 def test_many_poisoned_tasks(workers, record):
     tasks = [("kill",) if n % 10 == 3 else n for n in range(40)]
     run(workers, record, tasks, options={"max_attempts": 1})
+    assert record.retries == []
     record.assert_each_answered_once(40)
     assert sorted(record.errors) == [3, 13, 23, 33]
 
@@ -378,16 +455,12 @@ def test_a_worker_killed_while_idle_is_replaced(workers, record):
         time.sleep(0.3)
         yield from range(20)
 
-    callbacks = record.callbacks
-    answer = callbacks["on_success"]
-
-    def on_success(task_id, result, worker_id):
+    def note_pid(task_id, result, _):
         if task_id == 0:
             pids.append(result[2])
-        answer(task_id, result, worker_id)
 
     Dispatcher(workers.Worker, [0], queue_size=1).run(
-        generate(), **(callbacks | {"on_success": on_success})
+        generate(), **record.callbacks_before(note_pid)
     )
     assert [(one.exit, one.task_id) for one in record.faults] == [("SIGKILL", None)]
     assert record.errors == {}
@@ -413,11 +486,8 @@ def test_deaths_before_the_first_task_are_not_setup_failures(workers, record):
 def test_random_kills_lose_and_repeat_no_answer(workers, record):
     rng = random.Random(5)
     pids = set()
-    callbacks = record.callbacks
-    answer = callbacks["on_success"]
 
-    def on_success(task_id, result, worker_id):
-        answer(task_id, result, worker_id)
+    def kill_some(task_id, result, _):
         if isinstance(result, tuple):
             pids.add(result[2])
         if task_id % 400 == 399 and pids:
@@ -428,7 +498,7 @@ def test_random_kills_lose_and_repeat_no_answer(workers, record):
 
     tasks = [("whoami",) if n % 20 == 0 else n for n in range(4000)]
     Dispatcher(workers.Worker, [0, 1], max_attempts=10).run(
-        tasks, **(callbacks | {"on_success": on_success})
+        tasks, **record.callbacks_before(kill_some)
     )
     record.assert_each_answered_once(4000)
     assert record.errors == {}
@@ -536,7 +606,7 @@ def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path, ti
 def test_a_worker_always_killed_in_its_setup_fails_after_three_deaths(workers, record, tmp_path):
     run(workers, record, range(50), worker="KilledInSetup", folder=str(tmp_path), times={1: 99})
     assert len(record.successes) == 50
-    assert len(list(tmp_path.glob("1-*"))) == engine.BARREN
+    assert len(list(tmp_path.glob("1-*"))) == loop.BARREN
     [(gpu_id, why)] = record.setup_failures
     assert gpu_id == 1
     assert "died 3 times in a row before its first task; last failure: worker 1 was killed" in why
@@ -550,25 +620,21 @@ def test_a_hung_setup_is_ended(workers, record):
         worker="SetupRaises",
         bad=[1],
         how=("sleep", 60),
-        options={"setup_timeout": 1.5},
+        options={"setup_timeout": 5.0},
     )
     assert len(record.successes) == 20
-    assert "did not finish its setup within 1.5 s" in record.setup_failures[0][1]
+    assert "did not finish its setup within 5 s" in record.setup_failures[0][1]
 
 
 def test_a_task_reserved_for_a_hung_setup_is_done_by_others(workers, record, monkeypatch):
-    monkeypatch.setattr(task_dealer, "RESERVED_S", 0.2)
+    monkeypatch.setattr(loop, "RESERVED_S", 0.2)
     came = {}
-    callbacks = record.callbacks
-    answer = callbacks["on_success"]
-
-    def on_success(task_id, *rest):
-        came[task_id] = time.monotonic()
-        answer(task_id, *rest)
-
+    callbacks = record.callbacks_before(
+        lambda task_id, *_: came.update({task_id: time.monotonic()})
+    )
     began = time.monotonic()
     Dispatcher(workers.SetupRaises, [0, 1], cleanup_timeout=1.0).run(
-        range(6), **(callbacks | {"on_success": on_success}), bad=[1], how=("sleep", 60)
+        range(6), **callbacks, bad=[1], how=("sleep", 60)
     )
     record.assert_each_answered_once(6)
     assert set(record.workers) == {0}
@@ -653,26 +719,26 @@ def test_an_error_of_the_generator_is_raised_after_all_answers(workers, record):
     record.assert_each_answered_once(50)
 
 
-@pytest.mark.parametrize("name", ["on_success", "on_error", "on_exit"])
-def test_an_error_of_a_callback_ends_the_run(workers, record, name):
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("on_success", ZeroDivisionError),
+        ("on_success", SystemExit),
+        ("on_error", ZeroDivisionError),
+        ("on_exit", ZeroDivisionError),
+    ],
+)
+def test_an_error_of_a_callback_ends_the_run(workers, record, name, error):
     def fail(*_):
-        raise ZeroDivisionError(name)
+        raise error(name)
 
     began = time.monotonic()
     tasks = [0, ("raise_", ValueError()), *(("sleep", 0.5) for _ in range(100))]
-    with pytest.raises(ZeroDivisionError, match=name):
+    with pytest.raises(error, match=name):
         Dispatcher(workers.Worker, [0, 1]).run(
             tasks[: 2 if name == "on_exit" else None], **(record.callbacks | {name: fail})
         )
     assert time.monotonic() - began < 15
-
-
-def test_a_callback_that_exits_the_program_exits(workers):
-    def leave(*_):
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        Dispatcher(workers.Worker, [0]).run(range(10), leave)
 
 
 def test_workers_clean_up_after_a_failed_run(workers, tmp_path):
@@ -697,15 +763,11 @@ def test_shutdown_answers_taken_tasks_and_takes_no_more(workers, record):
             yield number
             number += 1
 
-    callbacks = record.callbacks
-    answer = callbacks["on_success"]
-
-    def on_success(task_id, result, worker_id):
-        answer(task_id, result, worker_id)
+    def shut_down(task_id, *_):
         if task_id == 500:
             dispatcher.shutdown()
 
-    dispatcher.run(generate(), **(callbacks | {"on_success": on_success}))
+    dispatcher.run(generate(), **record.callbacks_before(shut_down))
     record.assert_each_answered_once(len(taken))
     dispatcher.shutdown()  # nothing runs: nothing happens
 

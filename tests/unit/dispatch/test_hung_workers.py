@@ -48,16 +48,12 @@ def test_a_task_that_hung_is_retried(workers, record, tmp_path):
 
 
 def test_no_task_is_charged_with_a_hang_before_its_start(workers, record):
-    callbacks = record.callbacks
-    answer = callbacks["on_success"]
-
-    def on_success(task_id, result, worker_id):
+    def stop_worker(task_id, result, _):
         if task_id == 0:
             os.kill(result[2], signal.SIGSTOP)
-        answer(task_id, result, worker_id)
 
     Dispatcher(workers.Worker, [0], 1, progress_timeout=LIMIT).run(
-        [("whoami",), 1, 2], **(callbacks | {"on_success": on_success})
+        [("whoami",), 1, 2], **record.callbacks_before(stop_worker)
     )
     record.assert_each_answered_once(3)
     assert record.errors == {}
@@ -70,11 +66,8 @@ def test_no_task_is_charged_with_a_hang_before_its_start(workers, record):
 def test_a_stop_of_parent_and_worker_does_not_count(workers, record, tmp_path):
     """Both stop for longer than the limit: no stacks are requested either."""
     pids = {}
-    callbacks = record.callbacks
-    answer = callbacks["on_success"]
 
-    def on_success(task_id, result, worker_id):
-        answer(task_id, result, worker_id)
+    def stop_both(task_id, result, worker_id):
         if task_id < 2:
             pids[worker_id] = result[2]
         elif task_id == 3:
@@ -91,7 +84,7 @@ def test_a_stop_of_parent_and_worker_does_not_count(workers, record, tmp_path):
         log_folder=tmp_path,
     ).run(
         [("whoami",), ("whoami",), ("silently", 8, 0.05), ("sleep", 0.1)],
-        **(callbacks | {"on_success": on_success}),
+        **record.callbacks_before(stop_both),
     )
     record.assert_each_answered_once(4)
     assert len(pids) == 2

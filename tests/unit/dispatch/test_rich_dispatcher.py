@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from virnucpro.dispatch.ui import RichDispatcher
-from virnucpro.dispatch.ui.board import Figures, clock, draw, duration
+from virnucpro.dispatch.ui.board import Figures, draw
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -99,7 +99,7 @@ def test_lines_without_a_terminal(workers, monkeypatch):
     )
     lines = console.file.getvalue().splitlines()
     assert len(lines) > 2
-    assert lines[-2].startswith("3 of 3 tasks (100.0 %), 1 failed, 0 timed out; 0:00:0")
+    assert lines[-2].startswith("3 of 3 tasks (100.0 %), 1 failed, 0 timed out; ")
     assert lines[-1] == "  task 1: ValueError: [red]"
     assert "\x1b" not in console.file.getvalue()
 
@@ -141,12 +141,9 @@ def test_figures():
     figures = Figures(completed=30, failed=8, timeouts=2, expected=100, elapsed=20.0)
     assert (figures.answered, figures.rate, figures.left) == (40, 2.0, 30.0)
     assert figures.line == (
-        "40 of 100 tasks (40.0 %), 8 failed, 2 timed out; "
-        "0:00:20 elapsed, 2.0 tasks/s; 0:00:30 left"
+        "40 of 100 tasks (40.0 %), 8 failed, 2 timed out; 20 s elapsed, 2.0 tasks/s; 30 s left"
     )
     assert Figures(0, 0, 0, 0, 0.0).left is None
-    assert clock(3723.9) == "1:02:03"
-    assert [duration(one) for one in (None, 2e-6, 0.0152, 2.04)] == ["-", "2 µs", "15 ms", "2.0 s"]
 
 
 class FullDisk(io.StringIO):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from esm.model.esm2 import ESM2
+from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -16,6 +17,7 @@ from virnucpro.encoders.composition.config import FEATURES_VERSION
 from virnucpro.encoders.composition.features import DIM
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.registry import open_spec
 
 RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
@@ -164,6 +166,20 @@ def prost_t5(t5, tmp_path, roughen):
     return make
 
 
+def genes_spec(folder):
+    """Return the spec of an encoder of genes whose codon scores are random."""
+    rng = np.random.default_rng(1)
+    shapes = GenesConfig(1).tensor_shapes()
+    tensors = {
+        "scores": rng.integers(-16, 17, shapes["scores"]).astype(np.int16),
+        "means": rng.random(shapes["means"], np.float32),
+        "keys": np.array([1], np.uint32),
+        "values": np.array([0], np.uint8),
+    }
+    save_numpy(tensors, folder / "genes.safetensors")
+    return GenesConfig(1).spec("genes", folder, {"weights": "genes.safetensors"})
+
+
 @pytest.fixture
 def spec_of(fair_esm, dnabert, prost_t5, tmp_path):
     """Return a function that makes a small encoder: architecture -> spec."""
@@ -173,6 +189,8 @@ def spec_of(fair_esm, dnabert, prost_t5, tmp_path):
         if architecture == "composition":
             config = {"features": FEATURES_VERSION, "genetic_code": 11}
             return EncoderSpec("c", architecture, "nucleotide", DIM, tmp_path, {}, config)
+        if architecture == "genes":
+            return genes_spec(tmp_path)
         path, _ = makers[architecture]()
         return open_spec(Path(path))
 

@@ -15,13 +15,10 @@ RUNS = [Run(0, 2, 70), Run(140, 1, 33), Run(173, 3, 32), Run(269, 4, 1)]
 ROWS = 280  # the last seven are filler
 
 
-def test_slopes_of_eight_heads_are_halved_in_turn():
-    assert head_slopes(8) == pytest.approx([2.0**-k for k in range(1, 9)])
-
-
-def test_slopes_of_twelve_heads_are_those_of_eight_plus_four_between():
-    between = [2.0 ** -(k + 0.5) for k in range(4)]
-    assert head_slopes(12) == pytest.approx([2.0**-k for k in range(1, 9)] + between)
+def test_slopes_are_halved_in_turn_and_those_of_more_heads_lie_between():
+    halved = [2.0**-k for k in range(1, 9)]
+    assert head_slopes(8) == pytest.approx(halved)
+    assert head_slopes(12) == pytest.approx(halved + [2.0 ** -(k + 0.5) for k in range(4)])
 
 
 @pytest.mark.parametrize("heads", range(1, 34))

@@ -94,17 +94,17 @@ def allocator(room):
     """An encoder whose memory holds `room` tokens; attention costs more with length."""
     batches = []
 
-    def encode(batch):
+    def vectors(batch):
         tokens = sum(map(len, batch))
         batches.append((len(batch), len(batch[0])))
         if tokens > room:
             raise torch.OutOfMemoryError("Tried to allocate 1.00 GiB")
-        return torch.zeros(len(batch), 4)
+        return np.zeros((len(batch), 4))
 
     def tokenise(sequences):
         return [np.arange(len(sequence), dtype=np.int64) for sequence in sequences]
 
-    encoder = SimpleNamespace(view="protein", tokenise=tokenise, collate=list, encode=encode)
+    encoder = SimpleNamespace(view="protein", tokenise=tokenise, vectors=vectors)
     return encoder, batches
 
 

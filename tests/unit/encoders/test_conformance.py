@@ -7,10 +7,11 @@ import torch
 from virnucpro.encoders.registry import architectures, load_encoder
 from virnucpro.errors import DeviceError, InputError, UsageError
 
+WITH_TORCH = [name for name in architectures() if name not in {"composition", "genes"}]
 LETTERS = {"protein": b"LAGVSERTIDPKQNFYMHWC", "nucleotide": b"ACGT"}
 LENGTHS = [40, 1, 333, 7, 40, 120, 2]
 LONGER = [60, 61, 333, 70, 60, 120, 90]
-"""Lengths for `composition`: sequences without a word of three letters have equal vectors."""
+"""Lengths for encoders without torch: very short sequences have equal vectors."""
 
 
 @pytest.fixture(params=architectures())
@@ -30,7 +31,7 @@ def draw(spec, random_sequences):
 
 @pytest.fixture
 def lengths(spec):
-    return LONGER if spec.architecture == "composition" else LENGTHS
+    return LENGTHS if spec.architecture in WITH_TORCH else LONGER
 
 
 def test_an_encoder_has_the_attributes_of_its_spec(encoder, spec):
@@ -46,60 +47,62 @@ def test_tokens_are_one_int64_array_per_sequence_in_order(encoder, draw, lengths
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_vectors_are_fp32_on_the_device_without_gradients(spec, draw, lengths, precision):
+def test_vectors_are_fp32_at_any_precision(spec, draw, lengths, precision):
     encoder = load_encoder(spec, "cpu", precision)
-    vectors = encoder.encode(encoder.collate(encoder.tokenise(draw(lengths))))
-    assert (vectors.dtype, vectors.device.type) == (torch.float32, "cpu")
+    vectors = encoder.vectors(encoder.tokenise(draw(lengths)))
+    assert vectors.dtype == np.float32
     assert vectors.shape == (len(lengths), encoder.dim)
-    assert vectors.isfinite().all()
-    assert vectors.is_inference()
+    assert np.isfinite(vectors).all()
 
 
 def test_other_sequences_and_order_change_only_rounding(encoder, draw, lengths):
     tokens = encoder.tokenise(draw(lengths))
-    alone = torch.cat([encoder.encode(encoder.collate([ids])) for ids in tokens])
-    assert torch.pdist(alone).min() > 1e-2
+    alone = np.concatenate([encoder.vectors([ids]) for ids in tokens])
+    assert torch.pdist(torch.from_numpy(alone)).min() > 1e-2
     generator = np.random.default_rng(5)
     for _ in range(3):
         order = generator.permutation(len(tokens))
-        mixed = encoder.encode(encoder.collate([tokens[k] for k in order]))
-        torch.testing.assert_close(mixed, alone[torch.from_numpy(order)], rtol=0, atol=1e-5)
+        mixed = encoder.vectors([tokens[k] for k in order])
+        np.testing.assert_allclose(mixed, alone[order], rtol=0, atol=1e-5)
 
 
-def test_the_same_batch_gives_the_same_bits(encoder, draw, lengths):
-    tokens = encoder.tokenise(draw(lengths))
-    assert torch.equal(
-        encoder.encode(encoder.collate(tokens)), encoder.encode(encoder.collate(tokens))
-    )
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_the_same_batch_gives_the_same_bits(spec, draw, lengths, precision):
+    first, second = (load_encoder(spec, precision=precision) for _ in range(2))
+    tokens = first.tokenise(draw(lengths))
+    vectors = first.vectors(tokens)
+    first.vectors(tokens[:3])
+    assert np.array_equal(first.vectors(tokens), vectors)
+    assert np.array_equal(second.vectors(tokens), vectors)
 
 
 def test_an_empty_batch_gives_no_vectors(encoder):
-    vectors = encoder.encode(encoder.collate(encoder.tokenise([])))
+    vectors = encoder.vectors(encoder.tokenise([]))
     assert vectors.shape == (0, encoder.dim)
-    assert vectors.dtype == torch.float32
+    assert vectors.dtype == np.float32
 
 
 def test_a_very_long_sequence_is_not_truncated(encoder, draw):
     (sequence,) = draw([6000])
     other = sequence[:-3000] + sequence[-3000:][::-1]
-    vectors = encoder.encode(encoder.collate(encoder.tokenise([sequence, other])))
-    assert vectors.isfinite().all()
-    assert (vectors[0] - vectors[1]).abs().max() > 1e-4
+    vectors = encoder.vectors(encoder.tokenise([sequence, other]))
+    assert np.isfinite(vectors).all()
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-4
 
 
 def test_lower_case_gives_the_same_vector(encoder, draw):
     sequences = draw([80])
-    vectors = encoder.encode(encoder.collate(encoder.tokenise([*sequences, sequences[0].lower()])))
-    torch.testing.assert_close(vectors[0], vectors[1])
+    vectors = encoder.vectors(encoder.tokenise([*sequences, sequences[0].lower()]))
+    np.testing.assert_allclose(vectors[0], vectors[1], rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("letter", [b"J", b"*", b"1", b"\xff"])
 def test_unknown_letters_change_the_vector(encoder, draw, letter):
     (sequence,) = draw([80])
     odd = sequence[:40] + letter + sequence[41:]
-    vectors = encoder.encode(encoder.collate(encoder.tokenise([sequence, odd, letter])))
-    assert vectors.isfinite().all()
-    assert (vectors[0] - vectors[1]).abs().max() > 1e-4
+    vectors = encoder.vectors(encoder.tokenise([sequence, odd, letter]))
+    assert np.isfinite(vectors).all()
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-4
 
 
 def test_an_empty_sequence_is_refused_with_its_position(encoder, draw):
@@ -107,11 +110,20 @@ def test_an_empty_sequence_is_refused_with_its_position(encoder, draw):
         encoder.tokenise([*draw([5]), b"", b"A"])
 
 
-def test_an_unknown_precision_is_refused(spec):
-    with pytest.raises(UsageError, match="fp64"):
-        load_encoder(spec, "cpu", "fp64")
+@pytest.mark.parametrize("architecture", WITH_TORCH)
+def test_vectors_on_the_device_have_no_gradients(spec_of, architecture, random_sequences):
+    encoder = load_encoder(spec_of(architecture))
+    tokens = encoder.tokenise(random_sequences(LETTERS[encoder.view], LENGTHS))
+    vectors = encoder.encode(encoder.collate(tokens))
+    assert vectors.device.type == "cpu"
+    assert vectors.is_inference()
 
 
-def test_an_unknown_device_is_refused(spec):
-    with pytest.raises(DeviceError, match="quantum"):
-        load_encoder(spec, "quantum")
+@pytest.mark.parametrize("architecture", WITH_TORCH)
+@pytest.mark.parametrize(
+    ("device", "precision", "error"),
+    [("cpu", "fp64", UsageError), ("quantum", "fp32", DeviceError)],
+)
+def test_an_unknown_precision_or_device_is_refused(spec_of, architecture, device, precision, error):
+    with pytest.raises(error, match=r"fp64|quantum"):
+        load_encoder(spec_of(architecture), device, precision)

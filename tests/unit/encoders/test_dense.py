@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import gelu, linear
 
 from virnucpro.encoders import kernels
-from virnucpro.encoders.kernels import Dense, GatedDense, PackedLinear, has_kernels, prepack
+from virnucpro.encoders.kernels import Dense, GatedDense, PrepackedLinear, has_kernels, prepack
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def test_a_product_equals_a_linear_layer(width, columns, biased, dtype, most):
     rows = drawn(50, width, dtype=dtype, seed=2)
     expected = linear(rows.double(), weight.double(), None if bias is None else bias.double())
     with torch.inference_mode():
-        result = PackedLinear(weight, bias)(rows)
+        result = PrepackedLinear(weight, bias)(rows)
     assert result.dtype == dtype
     torch.testing.assert_close(result.double(), expected, rtol=most, atol=most)
 
@@ -48,7 +48,7 @@ def onednn_version():
 @pytest.mark.parametrize(("width", "columns"), SHAPES)
 def test_an_fp32_row_has_the_same_bits_for_any_number_of_rows(width, columns):
     skip_without_kernels(torch.float32)
-    product = PackedLinear(drawn(columns, width), drawn(columns, seed=1))
+    product = PrepackedLinear(drawn(columns, width), drawn(columns, seed=1))
     rows = drawn(700, width, seed=2)
     with torch.inference_mode():
         whole = product(rows)
@@ -62,7 +62,7 @@ def test_gelu_of_a_product_uses_the_error_function(dtype):
     skip_without_kernels(dtype)
     weight, rows = drawn(96, 48, dtype=dtype), drawn(300, 48, dtype=dtype, seed=2)
     expected = gelu(rows.double() @ weight.double().T)
-    product = PackedLinear(weight, None, gelu=True)
+    product = PrepackedLinear(weight, None, gelu=True)
     with torch.inference_mode():
         result = product(rows)
         assert all(torch.equal(product(rows[5 : 5 + n]), result[5 : 5 + n]) for n in (2, 3, 17))

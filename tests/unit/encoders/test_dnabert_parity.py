@@ -205,16 +205,6 @@ def test_half_precision_is_close_to_fp32(
     assert centred.min() >= LEAST_CENTRED[precision][change in (outliers, both)]
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_repeated_batch_gives_the_same_bits_in_half_precision(model, batch, precision):
-    folder, _ = model(SHAPES[1])
-    first, second = (load_encoder(open_spec(folder), precision=precision) for _ in range(2))
-    vectors = first.encode(first.collate(batch))
-    first.encode(first.collate(batch[:3]))
-    assert torch.equal(first.encode(first.collate(batch)), vectors)
-    assert torch.equal(second.encode(second.collate(batch)), vectors)
-
-
 def test_the_padding_id_counts_as_a_token_within_a_sequence(model):
     folder, rule = model(SHAPES[1])
     encoder = load_encoder(open_spec(folder))

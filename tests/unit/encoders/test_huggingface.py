@@ -2,12 +2,15 @@
 
 import itertools
 import json
+import os
 import sys
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from samples import write_fasta
 
 from virnucpro.encoders.esm2.config import TOKENS
 from virnucpro.encoders.pooling import Pooling
@@ -212,12 +215,39 @@ def save_tokenizer_json(folder, order):
     ).save_pretrained(folder)
 
 
-def test_weights_of_more_layers_than_the_settings_are_refused(folder_of):
-    for name, setting in (("bert", "num_hidden_layers"), ("t5", "num_layers")):
-        folder, _ = folder_of(name)
-        changed(folder, "config.json", **{setting: 1})
-        with pytest.raises(BundleError, match=r"have layer 1 .* has 1 layers"):
-            load_encoder(open_spec(folder))
+@pytest.mark.parametrize(
+    ("name", "settings", "problem"),
+    [
+        ("bert", {"num_hidden_layers": 1}, "num_hidden_layers is 1, but the weights have 2 layers"),
+        ("t5", {"num_layers": 10**9}, "num_layers is 1000000000, but the weights have 2 layers"),
+        ("bert", {"num_attention_heads": 0}, "num_attention_heads is 0, not a number from 1"),
+        ("bert", {"vocab_size": 10**12}, "vocab_size is 1000000000000, not a number from 1"),
+        ("kmers", {"hidden_size": "9" * 999}, "hidden_size is '999.*not a number from 1"),
+        ("kmers", {"quantization_config": {"quant_method": "gptq"}}, "quantised weights are not"),
+    ],
+)
+def test_settings_that_do_not_fit_the_weights_are_refused(name, settings, problem, folder_of):
+    folder, _ = folder_of(name)
+    changed(folder, "config.json", **settings)
+    with pytest.raises(BundleError, match=problem):
+        load_encoder(open_spec(folder))
+
+
+def test_a_named_pipe_in_a_folder_is_refused(folder_of):
+    folder, _ = folder_of("bert")
+    os.mkfifo(folder / "special_tokens_map.json.tmp")
+    with pytest.raises(BundleError, match="is not a regular file"):
+        open_spec(folder)
+
+
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_code_for_attention_is_not_loaded(name, folder_of, proteins):
+    folder, _ = folder_of(name)
+    expected = load_encoder(open_spec(folder))
+    changed(folder, "config.json", _attn_implementation="kernels-community/flash-attn")
+    found = load_encoder(open_spec(folder))
+    ids = expected.tokenise([b"ACGTACGT"])
+    assert (found.vectors(ids) == expected.vectors(ids)).all()
 
 
 def test_weights_of_other_sizes_than_the_settings_are_named(folder_of):
@@ -253,6 +283,24 @@ def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
     (ids,) = encoder.tokenise(bases([3 * 99]))
     assert not encoder.plan.refusal(len(ids))
     assert encoder.encode(encoder.collate([ids])).isfinite().all()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_folder_is_an_encoder_of_the_command_embed(folder_of, bases, tmp_path, called):
+    folder, model = folder_of("kmers")
+    sequences = bases([30, 297, 301, 31])
+    fasta = write_fasta(tmp_path / "in.fa", sequences)
+    options = ("--embeddings", "fp32", "--devices", "cpu:1", "--long", "truncate")
+    done = called("embed", fasta, "-e", folder, "-o", tmp_path / "run", *options)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
+        vectors = torch.from_numpy(file["embeddings"][:])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for sequence, vector in zip(sequences, vectors, strict=True):
+        ids = torch.tensor([tokenizer(sequence.decode())["input_ids"][:100]])
+        with torch.inference_mode():
+            states = model(ids).last_hidden_state[0, 1:]
+        torch.testing.assert_close(vector, states.mean(0), rtol=0, atol=TOLERANCE)
 
 
 def test_weights_with_code_are_not_read(folder_of):

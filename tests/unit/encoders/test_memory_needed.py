@@ -1,5 +1,3 @@
-import importlib
-
 import pytest
 import torch
 
@@ -124,12 +122,13 @@ def test_a_cpu_has_the_memory_of_the_machine_and_the_meta_device_none():
     assert device_bytes(meta) is free_bytes(meta) is None
 
 
-@pytest.mark.parametrize("architecture", [one for one in architectures() if one != "composition"])
+@pytest.mark.parametrize(
+    "architecture", [one for one in architectures() if one not in {"composition", "genes"}]
+)
 def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, architecture):
     spec = spec_of(architecture)
     spec.file("weights").unlink()
-    module = importlib.import_module(f"virnucpro.encoders.{architecture}.encoder")
-    monkeypatch.setattr(module, "device_bytes", lambda _device: 1000)
+    monkeypatch.setattr("virnucpro.encoders.encoder.device_bytes", lambda _device: 1000)
     with pytest.raises(
         DeviceError, match=rf"not enough memory: .* GB are needed for {spec.name} at fp32"
     ):

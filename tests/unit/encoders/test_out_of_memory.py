@@ -1,8 +1,8 @@
-import subprocess
 import sys
 
 import pytest
 import torch
+from programs import run_captured
 
 from virnucpro.encoders.device import Shortage, is_out_of_memory, within_memory
 
@@ -51,13 +51,10 @@ def test_other_errors_are_raised(error):
     assert caught.value is error
 
 
-def test_a_cuda_allocation_error_is_out_of_memory():
+def test_errors_of_the_allocators_of_torch_are_recognised_as_out_of_memory():
     error = torch.AcceleratorError("CUDA error: out of memory")
     error.error_code = 2
     assert is_out_of_memory(error)
-
-
-def test_the_cpu_allocator_of_torch_is_recognised_as_out_of_memory():
     shortage = within_memory(lambda: torch.empty(1 << 50))
     assert shortage == Shortage(f"{4 << 50} bytes")
 
@@ -97,13 +94,7 @@ for spec in open_bundle("mini-deep").encoders:
 @pytest.fixture(scope="module")
 def within_300_mb():
     """Return the output of both programs, run in one process because torch starts slowly."""
-    done = subprocess.run(
-        [sys.executable, "-c", LIMIT + SHORT + LONG],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_captured(sys.executable, "-c", LIMIT + SHORT + LONG)
     return done.stdout.splitlines(), done.stderr
 
 

@@ -52,12 +52,6 @@ def test_runs_cover_all_rows_longest_first_in_stable_order(lengths):
     assert sizes == sorted(set(lengths), reverse=True)
 
 
-@given(LENGTHS)
-def test_tiny_batches_are_padded_to_the_minimum_of_rows(lengths):
-    packed = pack(ragged(lengths))
-    assert len(packed.tokens) == max(LEAST_ROWS, sum(lengths))
-
-
 @given(LENGTHS, st.integers(1, 64))
 def test_batches_are_padded_to_a_multiple_of_the_step(lengths, step):
     rows = len(pack(ragged(lengths), step).tokens)

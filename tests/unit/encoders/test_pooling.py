@@ -129,10 +129,9 @@ def test_values_without_effect_do_not_change_the_pooling(fair_esm):
     assert pooled_spec(spec, Pooling(layers=(3,))) == spec
     assert pooled_spec(spec, Pooling(layers=(-4, -1))).pooling.layers == (0, 3)
     assert pooled_spec(spec, Pooling(layers=(-4, -1))).dim == 80
-    assert Pooling().parameters() == {}
     assert Pooling("none", (0, 3), 9, "truncate").parameters() == {
         "pooling": "none",
-        "layers": "0,3",
+        "layer": [0, 3],
         "max_length": 9,
         "long": "truncate",
     }

@@ -7,8 +7,7 @@ import pytest
 
 from virnucpro.errors import DeviceError, UsageError
 from virnucpro.launch import GPUDetector
-from virnucpro.runtime.devices import Gpu
-from virnucpro.runtime.gpu_facts import GpuFacts, gpu_facts
+from virnucpro.runtime.devices import Gpu, GpuFacts, gpu_facts
 
 GPUS = [Gpu("GPU-aaaa"), Gpu("GPU-bbbb", ("MIG-b1", "MIG-b2")), Gpu("GPU-cccc")]
 

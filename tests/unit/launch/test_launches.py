@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from virnucpro.cli.main import main
-from virnucpro.dispatch import engine
+from virnucpro.dispatch import loop
 from virnucpro.dispatch.worker import file_of
 from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
 from virnucpro.folder_lock import folder_lock
@@ -25,9 +25,8 @@ from virnucpro.launch import (
     orchestrator,
     run_multi_gpu,
 )
-from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
-from virnucpro.launch.table import readable
+from virnucpro.launch.table import read_launch, readable
 from virnucpro.launch.worker_spec import accepted_keywords, load_worker
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu
@@ -265,7 +264,7 @@ def test_a_setup_is_validated_and_described(files):
     folder = files(a="ok", b="sleep 60")
     assert launcher.validate_setup(folder, "cpu:2") == (True, "")
     assert launcher.validate_setup(folder / "a.txt", "cpu:2")[0] is False
-    assert "--gpus 99" in launcher.validate_setup(folder, [99])[1]
+    assert "--devices 99" in launcher.validate_setup(folder, [99])[1]
     assert launcher.get_workload_info(folder, "*.txt")["file_count"] == 2
     gpus = launcher.get_gpu_info()
     assert gpus["count"] == len(gpus["ids"]) == len(gpus["details"])
@@ -309,7 +308,7 @@ def test_a_worker_killed_in_its_setup_is_restarted_up_to_three_deaths(
     arguments = files(a="{}", b="{}"), output, "cpu", "*", workers.KilledInSetup
     assert run_multi_gpu(*arguments, times=times) == code
     printed = capsys.readouterr().err
-    deaths = min(times, engine.BARREN)
+    deaths = min(times, loop.BARREN)
     assert len(list(output.glob("killed-*"))) == deaths
     assert printed.count("The worker was in its setup.") >= deaths
     if code == 0:
@@ -354,7 +353,8 @@ def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
 ):
     monkeypatch.setattr(watchdog, "STACKS_GRACE_S", 0.3)
     folder = files(done="ok", hangs="sleep 60", slow="slowly 12")
-    command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu:2"]
+    command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
+    command += ["-o", str(tmp_path / "out")]
     command += ["--worker", "launch_workers:Obedient", "--progress-timeout", "0.5"]
     assert main([*command, "--max-attempts", "1"]) == 2
     assert "3 files: 2 done, 1 failed" in capsys.readouterr().err
@@ -473,10 +473,10 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
         (UsageError, "overwrite launch.tsv of the launch", {"pattern": "*"}),
         (UsageError, "or contains it", {"output_dir": "in"}),
         (UsageError, "or contains it", {"output_dir": "."}),
-        (DeviceError, "--gpus 0: there is no GPU", {"gpus": "0"}),
-        (DeviceError, "--gpus 7: there is no GPU", {"gpus": [7]}),
+        (DeviceError, "--devices 0: there is no GPU", {"gpus": "0"}),
+        (DeviceError, "--devices 7: there is no GPU", {"gpus": [7]}),
         (UsageError, "is not a valid choice of devices", {"gpus": []}),
-        (UsageError, "--gpus cpu:0", {"gpus": "cpu:0"}),
+        (UsageError, "--devices cpu:0", {"gpus": "cpu:0"}),
         (UsageError, "is not a valid choice of devices", {"gpus": None}),
         (UsageError, "is not a valid choice of devices", {"gpus": [0, "cpu"]}),
         (UsageError, "is not a worker class", {"worker": dict}),
@@ -623,7 +623,8 @@ def test_keywords_of_a_worker_may_have_any_name(workers, files, tmp_path):
 
 def test_keywords_are_given_on_the_command_line(workers, files, tmp_path, capsys):
     folder = files(a="keywords")
-    command = ["launch", "--input-dir", str(folder), "-o", str(tmp_path / "out"), "--gpus", "cpu"]
+    command = ["launch", "--devices", "cpu", "--input-dir", str(folder)]
+    command += ["-o", str(tmp_path / "out")]
     command += ["-q", "--worker", "launch_workers:Returns"]
     assert main([*command, "--set", "options=1", "--set", "task_timeout=5"]) == 0
     content = json.loads((tmp_path / "out" / "launch.json").read_text())

@@ -4,9 +4,8 @@ from pathlib import Path
 import pytest
 
 from virnucpro.launch.balancer import LoadBalancer
-from virnucpro.launch.merged import MergedOutputs
 from virnucpro.launch.results import FileResult, FileStatus
-from virnucpro.launch.table import LaunchTable
+from virnucpro.launch.table import LaunchTable, MergedOutputs
 
 
 def result(folder, number, status=FileStatus.DONE, *, table="seq_name\tcall\n", fasta=None):
@@ -35,14 +34,20 @@ def test_rows_and_sequences_are_merged_in_the_order_of_the_table(tmp_path):
     assert not (tmp_path / "launch.viral.fasta.gz").exists()
 
 
-def test_columns_that_an_older_table_lacks_are_na(tmp_path):
+def test_the_column_file_has_the_names_of_the_launch(tmp_path):
     results = [
-        result(tmp_path, 1, table="seq_name\tcall\na\tviral\n"),
-        result(tmp_path, 2, table="seq_name\tcall\tfile\nb\tviral\tsub.fa\n"),
+        result(tmp_path, number, table=f"seq_name\tfile\tcall\n{number}\tsub.fa\tviral\n")
+        for number in (1, 2)
     ]
     MergedOutputs(Path(), tmp_path).write(results)
     merged = (tmp_path / "launch.predictions.tsv").read_text()
-    assert merged == "seq_name\tcall\tfile\na\tviral\t1.fa\nb\tviral\t2.fa\n"
+    assert merged == "seq_name\tfile\tcall\n1\t1.fa\tviral\n2\t2.fa\tviral\n"
+
+
+def test_tables_of_other_columns_are_not_merged(tmp_path):
+    results = [result(tmp_path, 1), result(tmp_path, 2, table="name\tcall\n")]
+    with pytest.raises(OSError, match=r"run-2/predictions.tsv has other columns than .*run-1/pred"):
+        MergedOutputs(Path(), tmp_path).write(results)
 
 
 @pytest.mark.parametrize("name", ["viral.fasta.gz", "viral.fastq.gz"])

@@ -13,18 +13,18 @@ from virnucpro.dispatch import WorkerUnusable
 from virnucpro.errors import InputError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch import LoadBalancer
-from virnucpro.launch.progress import read_launch
 from virnucpro.launch.results import (
     MAX_DEPTH,
     FileResult,
     FileStatus,
     ResultQueue,
     RunOver,
+    Throttle,
     WorkerTrouble,
     plain_result,
     reason_of,
 )
-from virnucpro.launch.table import LaunchTable, readable, table_rows
+from virnucpro.launch.table import LaunchTable, read_launch, readable, table_rows
 
 
 def result(name, status=FileStatus.DONE, gpu_id=0, seconds=1.0, error="", **fields):
@@ -242,3 +242,25 @@ def test_status_reads_the_table_of_a_launch(tmp_path, capsys):
         (tmp_path / "launch.json").write_text(damaged)
         assert main(["status", str(tmp_path)]) == 64
         assert "damaged" in capsys.readouterr().err
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test sets: its only element."""
+    now = [1000.0]
+    monkeypatch.setattr("virnucpro.launch.results.time.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(("seconds", "pause"), [(0.0, 1.0), (0.04, 1.0), (0.5, 10.0)])
+def test_a_pause_is_twenty_times_as_long_as_the_update_and_at_least_the_interval(
+    clock, seconds, pause
+):
+    throttle = Throttle(1.0)
+    assert throttle.due
+    with throttle.timed():
+        clock[0] += seconds
+    clock[0] += pause - 0.01
+    assert not throttle.due
+    clock[0] += 0.02
+    assert throttle.due

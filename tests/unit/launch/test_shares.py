@@ -12,8 +12,7 @@ import pytest
 from virnucpro.cli.main import main
 from virnucpro.launch import balancer
 from virnucpro.launch.results import FileResult, FileStatus
-from virnucpro.launch.shares import FileShare, join_tables, read_tables
-from virnucpro.launch.table import LaunchTable
+from virnucpro.launch.table import FileShare, LaunchTable, join_tables, read_tables
 
 DATA = Path(__file__).parents[2] / "data"
 CONTENTS = {"a": "ok", "b": "partial", "c": "broken", "d": "ok", "e": "again", "f": "number"}
@@ -31,7 +30,7 @@ def folder(tmp_path_factory):
 def command(folder, out, *options):
     worker = f"{DATA / 'launch_workers.py'}:Obedient"
     return [
-        *("launch", "--input-dir", str(folder), "-o", str(out), "--gpus", "cpu:1", "-q"),
+        *("launch", "--input-dir", str(folder), "-o", str(out), "--devices", "cpu:1", "-q"),
         *("--worker", worker, *options),
     ]
 
@@ -122,3 +121,23 @@ def test_a_file_in_no_share_is_left(tmp_path):
     assert json.loads((tmp_path / "launch.json").read_text())["exit_code"] == 2
     assert rows(tmp_path)[2]["status"] == "left"
     assert "added during the launch" in rows(tmp_path)[2]["error"]
+
+
+@pytest.mark.parametrize("damaged", ["{", "{}", "[]"])
+def test_a_damaged_table_of_another_task_masks_no_error_and_stops_no_work(
+    damaged, folder, tmp_path, capsys
+):
+    other = FileShare(1, 2).folder(tmp_path)
+    other.mkdir(parents=True)
+    (other / "launch.json").write_text(damaged)
+    failing = [*command(folder, tmp_path, "--task", "0/2"), "--set", "fail_on=all"]
+    assert main(failing) == 1
+    printed = capsys.readouterr().err
+    assert "fallen off the bus" in printed.splitlines()[-1]
+    assert "rerun task 1/2 of the launch" in printed
+    assert main(command(folder, tmp_path, "--task", "0/2")) == 2
+    own = json.loads((FileShare(0, 2).folder(tmp_path) / "launch.json").read_text())
+    assert {one["status"] for one in own["files"]} == {"done", "partial"} or own["exit_code"] == 2
+    assert "rerun task 1/2 of the launch" in capsys.readouterr().err
+    assert main(command(folder, tmp_path, "--task", "1/2")) == 2
+    assert json.loads((tmp_path / "launch.json").read_text())["completed"] == 6

@@ -9,7 +9,7 @@ import pytest
 from virnucpro.classifier.regions import Regions
 from virnucpro.errors import UsageError
 from virnucpro.report import extract
-from virnucpro.report.extract import write_extract, write_region_extract
+from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
@@ -57,11 +57,6 @@ def test_control_characters_of_names_are_encoded(index, tmp_path):
     assert (tmp_path / "b.fasta").read_bytes() == wanted
 
 
-def test_runs_of_earlier_versions_keep_their_headers(index, tmp_path):
-    write_extract(tmp_path / "b.fasta", index, np.arange(5) == 4, SCORE, version=4)
-    assert (tmp_path / "b.fasta").read_bytes() == b">unnamed_5 score=1.0000 length=7\nGATTACA\n"
-
-
 READS = [("r/1", "ACGTN" * 90, "!~@>+" * 90), ("s", "", ""), ("r/1", "GG", "@I")]
 
 
@@ -107,6 +102,26 @@ def test_stretches_have_their_qualities(reads, tmp_path):
     assert (tmp_path / "v.fastq").read_text() == (
         "@r/1:101-105 score=0.2500 length=5 file=%E2%80%83%1B%E9%.fq record=1\nACGTN\n+\n!~@>+\n"
     )
+
+
+def test_viruses_are_whole_records_and_stretches_of_proviruses_in_input_order(index, tmp_path):
+    one, start, end = (np.array(values) for values in ([1, 1], [99, 0], [120, 4]))
+    inserted = Regions(np.zeros_like(one), start, end, one > 0, one, one, one, one, one / 4)
+    viral = np.array([False, True, False, False, True])
+    write_viruses(tmp_path / "v.fasta", index, viral, np.linspace(0, 1, 5), inserted)
+    assert (tmp_path / "v.fasta").read_text().splitlines() == [
+        ">a:1-4 kind=provirus probability=0.2500 start=1 end=4 length=4 file=records.fa record=1",
+        "ACGT",
+        (
+            ">a:100-120 kind=provirus probability=0.2500 start=100 end=120 length=21 "
+            "file=records.fa record=1"
+        ),
+        "TACGTACGTACGTACGTACGT",
+        ">b%1B[31m kind=virus probability=0.2500 start=1 end=3 length=3 file=records.fa record=2",
+        "ACG",
+        ">unnamed_5 kind=virus probability=1.0000 start=1 end=7 length=7 file=records.fa record=5",
+        "GATTACA",
+    ]
 
 
 def test_an_unknown_call_is_refused():

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import StoreError, UsageError
-from virnucpro.report.reading import records, windows
-from virnucpro.report.reading.find import find_record
-from virnucpro.report.reading.records import read_records
-from virnucpro.report.reading.regions import read_regions
-from virnucpro.report.reading.windows import read_tracks
+from virnucpro.report.reading import records as reading
+from virnucpro.report.reading.records import find_record, read_tracks
+from virnucpro.tables import read
+from virnucpro.tables.columns import Predictions, RegionTable, Windows
+from virnucpro.tables.read import ComputedTable, StoredTable, joined
+from virnucpro.tables.write import write_table
 
 COLUMNS = [
     "seq_name",
@@ -25,12 +26,14 @@ COLUMNS = [
     "probability",
     "file",
     "record",
+    "reason",
+    "topology",
 ]
 HOSTILE = ["<script>alert(1)</script>", '"quoted"', "naïve_Ж", "a'b&c", "%1B[31m", "x" * 5_000]
 
 
 def row(name="r", length=900, n=2, score="0.5000", call="viral", file="a.fa", record=1):
-    return [name, length, n, n, score, call, "scored", score, file, record]
+    return [name, length, n, n, score, call, "scored", score, file, record, "NA", "NA"]
 
 
 def write(folder, rows, columns=COLUMNS):
@@ -40,9 +43,13 @@ def write(folder, rows, columns=COLUMNS):
     return path
 
 
+def read_records(path):
+    return reading.read_records(StoredTable(Predictions, path))
+
+
 @pytest.fixture(params=[2, 1 << 14])
 def lines_at_once(request, monkeypatch):
-    monkeypatch.setattr(records, "_LINES_AT_ONCE", request.param)
+    monkeypatch.setattr(read, "_LINES_AT_ONCE", request.param)
 
 
 @pytest.mark.usefixtures("lines_at_once")
@@ -56,7 +63,7 @@ def test_records_are_read_as_they_stand_in_the_file(tmp_path):
     assert table.words["call"].counts() == {"viral": 6, "not_scored": 1}
     assert table.words["file"].names == ("a.fa", "b\N{GREEK SMALL LETTER ALPHA}.fa")
     order = [6, 0, 5, 2, 2]
-    assert [one["seq_name"] for one in table.rows(order)] == [
+    assert table.table.rows(np.array(order), ("seq_name",))["seq_name"] == [
         "none" if n == 6 else HOSTILE[n] for n in order
     ]
 
@@ -70,10 +77,10 @@ def test_a_table_without_rows_has_no_records(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "columns", "words"),
     [
-        ([row()[:-1]], COLUMNS, "line 2 has not 10 cells"),
+        ([row()[:-1]], COLUMNS, "line 2 has not 12 cells"),
         ([row(length="long")], COLUMNS, "column length"),
         ([row(call="perhaps")], COLUMNS, "unknown call 'perhaps'"),
-        ([], COLUMNS[1:], "no column seq_name"),
+        ([], [COLUMNS[0], *COLUMNS[2:]], "no column length"),
     ],
 )
 def test_a_damaged_table_is_an_error_with_a_next_step(rows, columns, words, tmp_path):
@@ -100,23 +107,25 @@ def test_the_windows_of_some_records_are_those_of_the_whole_table(tmp_path_facto
     ]
     path.write_text(WINDOW_COLUMNS + "".join(lines), encoding="utf-8")
     chosen = [number for number, n in enumerate(counts) if n]
+    if not chosen:
+        return
     dice.shuffle(chosen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "_BYTES_AT_ONCE", 7)
-        tracks = read_tracks(path, table, chosen)
+        patch.setattr(read, "_BYTES_AT_ONCE", 7)
+        tracks = read_tracks(StoredTable(Windows, path), table, np.array(chosen, np.int64))
     for number, track in zip(chosen, tracks, strict=True):
         n = counts[number]
-        assert track.starts.tolist() == [500 * k + 1 for k in range(n)]
+        assert track["start"].tolist() == [500 * k + 1 for k in range(n)]
         expected = [np.nan if k == 3 else k / 10 for k in range(n)]
-        np.testing.assert_array_equal(track.scores, expected)
+        np.testing.assert_array_equal(track["score"], expected)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "fewer rows"),
+        ("", "has no column"),
         ("seq_name\nr\nr\n", "has no column"),
-        (WINDOW_COLUMNS, "do not belong"),
+        (WINDOW_COLUMNS, "fewer rows"),
         (WINDOW_COLUMNS + "r\tw\t1\t500\t0.5\nother\tw\t2\t3\t0.5\n", "do not belong"),
         (WINDOW_COLUMNS + "r\tw\t1\t500\t0.5\nr\tw\tone\t3\t0.5\n", "invalid literal"),
     ],
@@ -126,60 +135,71 @@ def test_windows_of_another_table_are_an_error(text, words, tmp_path):
     path = tmp_path / "windows.tsv"
     path.write_text(text)
     with pytest.raises(StoreError, match=words):
-        read_tracks(path, table, [0])
+        read_tracks(StoredTable(Windows, path), table, np.array([0]))
 
 
-def test_regions_are_read_by_the_names_of_their_columns(tmp_path):
-    assert read_regions(tmp_path / "regions.tsv") is None
+def test_columns_are_read_by_their_names(tmp_path):
     path = tmp_path / "regions.tsv"
+    names = ("seq_name", "start", "end", "state")
     path.write_text("state\tend\tstart\tseq_name\tmore\nviral\t90\t11\tr\tx\n")
-    (region,) = read_regions(path)
-    assert (region.start, region.end, region.state, region.key) == (
-        11,
-        90,
-        "viral",
-        ("NA", "NA", "r"),
-    )
+    block = joined(StoredTable(RegionTable, path).blocks(names))
+    assert [list(values) for values in block.values()] == [["r"], [11], [90], ["viral"]]
     path.write_text("seq_name\tstart\tend\tstate\nr\tx\t1\tviral\n")
     with pytest.raises(StoreError, match="invalid literal"):
-        read_regions(path)
+        joined(StoredTable(RegionTable, path).blocks(names))
 
 
 @pytest.mark.usefixtures("lines_at_once")
 def test_a_record_is_found_by_name_file_and_number(tmp_path):
     rows = [row("a"), row("b", record=2), row("b", file="c.fa"), row("c", file="c.fa", record=2)]
     table = read_records(write(tmp_path, rows))
-    assert find_record(table, "a") == 0
-    assert find_record(table, "b", "c.fa") == 2
-    assert find_record(table, "b", number=2) == 1
-    assert find_record(table, None, "c.fa", 2) == 3
+    assert find_record(table.table, "a") == 0
+    assert find_record(table.table, "b", "c.fa") == 2
+    assert find_record(table.table, "b", number=2) == 1
+    assert find_record(table.table, None, "c.fa", 2) == 3
     with pytest.raises(UsageError, match=r"2 sequences named b; choose one of them:\n--file a.fa "):
-        find_record(table, "b")
+        find_record(table.table, "b")
     with pytest.raises(UsageError, match="no sequence named aa: did you mean a"):
-        find_record(table, "aa")
+        find_record(table.table, "aa")
 
 
-def test_numbers_of_a_real_table_equal_those_that_csv_reads(index_records, cover, tmp_path):
-    """The readers follow the writers of this program."""
-    from virnucpro.classifier.call_options import CallOptions
-    from virnucpro.classifier.consensus import Thresholds
-    from virnucpro.classifier.decision import decide
-    from virnucpro.classifier.run_scores import RunWindows, score_run
-    from virnucpro.report.tables import write_predictions, write_windows
+@pytest.fixture(scope="module")
+def run(index_records, cover, scores_of):
+    """Scores of records of one and several windows, and of none."""
+    lengths = (400, 40, 0, 1_000, 200, 7)
+    index = index_records([(f"r{number}", "ACG" * n) for number, n in enumerate(lengths)])
+    scores = np.random.default_rng(0).random(index.n_items).tolist()
+    scores[index.n_items // 2] = None
+    return scores_of(index, cover(index, scores))
 
-    index = index_records([("a", "ACG" * 400), ("b", "ACG" * 40), ("empty", "")])
-    coverage = cover(index, [number / index.n_items for number in range(index.n_items)])
-    run_windows = RunWindows(index, coverage)
-    scores = score_run(index, run_windows)
-    decision = decide(scores, Thresholds(0.5, 0.5), None, CallOptions(), None)
-    sources = np.full(index.n_records, -1)
-    path, provirus = tmp_path / "predictions.tsv", sources >= 0
-    write_predictions(path, index, scores, decision, sources, (), provirus=provirus)
-    write_windows(tmp_path / "windows.tsv", index, run_windows)
+
+@pytest.mark.parametrize("table", [Predictions, Windows])
+def test_a_table_in_memory_equals_its_file(run, tmp_path, table, monkeypatch):
+    """So that the report of a run that was just computed equals a later one."""
+    monkeypatch.setattr(read, "_FAR", 1)
+    path, names = tmp_path / table.filename, [*table.columns]
+    write_table(path, table, run)
+    tables = (ComputedTable(table, path, run), StoredTable(table, path))
+    assert_equal(*(joined(one.blocks(names)) for one in tables))
+    numbers = np.array([3, 0, 5, 3])
+    assert_equal(*(one.rows(numbers, names) for one in tables))
+
+
+def assert_equal(block, other):
+    assert block.keys() == other.keys()
+    for name, values in block.items():
+        assert isinstance(values, list) == isinstance(other[name], list)
+        np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+def test_numbers_of_a_real_table_equal_those_that_csv_reads(run, tmp_path):
+    for table in (Predictions, Windows):
+        write_table(tmp_path / table.filename, table, run)
     table = read_records(tmp_path / "predictions.tsv")
     with (tmp_path / "windows.tsv").open() as stream:
         rows = list(csv.DictReader(stream, delimiter="\t"))
-    (track,) = read_tracks(tmp_path / "windows.tsv", table, [0])
-    own = [float(one["score"]) for one in rows if one["seq_name"] == "a" and one["score"] != "NA"]
-    assert track.scores[np.isfinite(track.scores)].tolist() == own
-    assert table.numbers["n_windows"].tolist() == np.diff(index.record_first_window).tolist()
+    (track,) = read_tracks(StoredTable(Windows, tmp_path / "windows.tsv"), table, np.array([3]))
+    own = [float(one["score"]) for one in rows if one["seq_name"] == "r3" and one["score"] != "NA"]
+    assert track["score"][np.isfinite(track["score"])].tolist() == own
+    windows = np.diff(run.index.record_first_window)
+    assert table.numbers["n_windows"].tolist() == windows.tolist()

@@ -5,7 +5,9 @@ import pytest
 
 from virnucpro.classifier.regions import Regions
 from virnucpro.report.extract import write_region_extract
-from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3, write_regions
+from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
+from virnucpro.tables.columns import RegionTable
+from virnucpro.tables.write import write_table
 
 CODING = "ACG"
 LENGTH = 3000
@@ -40,8 +42,9 @@ def lines(path):
     return [line.split("\t") for line in path.read_text().splitlines()]
 
 
-def test_the_table_has_all_stretches_with_their_edges(index, regions, tmp_path):
-    write_regions(tmp_path / "regions.tsv", index, regions)
+def test_the_table_has_all_stretches_with_their_edges(index, regions, cover, scores_of, tmp_path):
+    run = scores_of(index, cover(index, [0.5] * index.n_items), regions=regions)
+    write_table(tmp_path / "regions.tsv", RegionTable, run)
     header, *rows = lines(tmp_path / "regions.tsv")
     assert " ".join(header) == (
         "seq_name start end length state n_windows n_scored score log_odds probability "
@@ -124,9 +127,7 @@ def test_fasta_of_stretches_has_their_bases(index, regions, tmp_path):
 
 def test_without_stretches_the_files_have_headers_only(index, regions, tmp_path):
     none = regions.select(np.zeros(7, bool))
-    write_regions(tmp_path / "regions.tsv", index, none)
     write_bed(tmp_path / "regions.bed", index, none)
     write_gff3(tmp_path / "regions.gff3", index, none)
-    assert len(lines(tmp_path / "regions.tsv")) == 1
     assert (tmp_path / "regions.bed").read_bytes() == b""
     assert (tmp_path / "regions.gff3").read_bytes() == b"##gff-version 3\n"

@@ -64,6 +64,7 @@ def wait_until(condition):
 def test_a_new_coordinator_has_no_workers(tmp_path):
     coordinator = GPUProcessCoordinator(3, tmp_path)
     assert coordinator.world_size == 3
+    assert coordinator.ctx.get_start_method() == "spawn"
     assert coordinator.output_dir == tmp_path
     assert coordinator.workers == {}
     assert coordinator.statuses == {}
@@ -73,10 +74,6 @@ def test_a_new_coordinator_has_no_workers(tmp_path):
     coordinator.terminate_all()
     with pytest.raises(queue.Empty):  # nobody can send anything, so it does not wait
         coordinator.results_queue.get()
-
-
-def test_the_context_spawns(tmp_path):
-    assert GPUProcessCoordinator(1, tmp_path).ctx.get_start_method() == "spawn"
 
 
 def test_each_rank_has_a_live_process_after_spawning(spawn):
@@ -127,9 +124,17 @@ def test_a_function_that_cannot_be_pickled_is_refused_before_any_start(workers, 
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
 
 
-@pytest.mark.parametrize("world_size", [0, -1])
-def test_a_world_size_below_one_is_refused(tmp_path, world_size):
-    with pytest.raises(UsageError, match="at least one"):
+@pytest.mark.parametrize(
+    ("world_size", "error", "message"),
+    [
+        (0, UsageError, "at least one"),
+        (-1, UsageError, "at least one"),
+        (3, DeviceError, r"3 workers .* 2 devices .*4,5"),
+    ],
+)
+def test_an_impossible_world_size_is_refused(monkeypatch, tmp_path, world_size, error, message):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    with pytest.raises(error, match=message):
         GPUProcessCoordinator(world_size, tmp_path)
 
 
@@ -157,12 +162,6 @@ def test_a_worker_sees_only_its_device(spawn, monkeypatch, inherited, devices, m
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
     assert by_rank(coordinator.collect_results(), "mask") == dict(enumerate(masks))
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == inherited
-
-
-def test_more_workers_than_devices_are_refused(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    with pytest.raises(DeviceError, match=r"3 workers .* 2 devices .*4,5"):
-        GPUProcessCoordinator(3, tmp_path)
 
 
 def test_the_mask_is_set_before_the_worker_function_is_imported(workers, monkeypatch, tmp_path):
@@ -237,17 +236,13 @@ def test_programs_started_by_a_worker_do_not_inherit_its_pipe(spawn):
 # --- how workers end
 
 
-def test_all_succeed(spawn):
-    coordinator = spawn(3, "succeed_or_fail", None)
-    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True, 2: True}
-    for status in coordinator.statuses.values():
+def test_one_of_three_fails(spawn, tmp_path):
+    coordinator = spawn(3, "succeed_or_fail", 1)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False, 2: True}
+    for rank in (0, 2):
+        status = coordinator.statuses[rank]
         assert (status.state, status.exit, status.reason) == (WorkerState.SUCCEEDED, 0, "")
         assert status.started_at <= status.last_heartbeat <= status.ended_at
-
-
-def test_one_of_two_fails(spawn, tmp_path):
-    coordinator = spawn(2, "succeed_or_fail", 1)
-    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False}
     status = coordinator.statuses[1]
     assert (status.state, status.exit, status.kind) == (WorkerState.FAILED, 1, "ValueError")
     assert status.reason == "ValueError: rank 1 was told to fail"
@@ -272,25 +267,22 @@ def test_one_of_two_fails(spawn, tmp_path):
         ("crash_while_exiting", (), ("SIGABRT", ""), "after the worker function returned"),
     ],
 )
-def test_each_failure_has_its_state_and_reason(spawn, function, args, exit_kind, reason):
+def test_each_failure_has_its_state_and_reason(spawn, tmp_path, function, args, exit_kind, reason):
     coordinator = spawn(1, function, *args)
     assert coordinator.wait_for_completion(LIMIT) == {0: False}
     status = coordinator.statuses[0]
     assert status.state is WorkerState.FAILED
     assert (status.exit, status.kind) == exit_kind
     assert reason in status.reason
+    if function == "segfault":
+        log = (tmp_path / "logs" / "rank-0000.log").read_text()
+        assert "Segmentation fault" in log
+        assert "in segfault" in log
 
 
 @pytest.mark.parametrize("code", [None, 0])
 def test_a_clean_exit_is_a_success(spawn, code):
     assert spawn(1, "exit_with", code).wait_for_completion(LIMIT) == {0: True}
-
-
-def test_a_crash_in_c_leaves_its_stack_in_the_log(spawn, tmp_path):
-    spawn(1, "segfault").wait_for_completion(LIMIT)
-    log = (tmp_path / "logs" / "rank-0000.log").read_text()
-    assert "Segmentation fault" in log
-    assert "in segfault" in log
 
 
 def test_an_exception_at_import_is_reported(workers, monkeypatch, tmp_path):
@@ -309,30 +301,35 @@ def test_an_exception_at_import_is_reported(workers, monkeypatch, tmp_path):
         assert "breaks_in_workers.py" in coordinator.statuses[0].traceback
 
 
-def test_a_main_script_that_fails_in_workers_is_reported(workers, monkeypatch, tmp_path):
-    script = tmp_path / "unguarded.py"
-    script.write_text("raise RuntimeError('no guard')\n")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
-    with GPUProcessCoordinator(1, tmp_path) as coordinator:
-        coordinator.spawn_workers(workers.echo)
-        assert coordinator.wait_for_completion(LIMIT) == {0: False}
-        assert "before the worker function was called" in coordinator.statuses[0].reason
-        assert "__main__" in coordinator.statuses[0].reason
-
-
-def test_an_unguarded_main_script_is_a_permanent_failure(workers, monkeypatch, tmp_path):
-    script = tmp_path / "unguarded.py"
-    script.write_text(
-        "from virnucpro.runtime.process import leave_unguarded_import\nleave_unguarded_import()\n"
-    )
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
+@pytest.mark.parametrize(
+    ("script", "kind", "permanent"),
+    [
+        ("raise RuntimeError('no guard')\n", "", False),
+        (
+            "from virnucpro.runtime.process import leave_unguarded_import as leave\nleave()\n",
+            NO_MAIN_GUARD,
+            True,
+        ),
+    ],
+    ids=["fails", "starts workers"],
+)
+def test_a_main_script_that_fails_in_workers_is_reported(
+    workers, monkeypatch, tmp_path, script, kind, permanent
+):
+    path = tmp_path / "unguarded.py"
+    path.write_text(script)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(path), raising=False)
     with GPUProcessCoordinator(1, tmp_path) as coordinator:
         coordinator.spawn_workers(workers.echo)
         assert coordinator.wait_for_completion(LIMIT) == {0: False}
         status = coordinator.statuses[0]
-    assert (status.kind, status.permanent) == (NO_MAIN_GUARD, True)
-    with pytest.raises(UsageError, match="each worker process imports the main script again"):
-        run_isolated(print)
+    assert (status.kind, status.permanent) == (kind, permanent)
+    if permanent:
+        with pytest.raises(UsageError, match="each worker process imports the main script again"):
+            run_isolated(print)
+    else:
+        assert "before the worker function was called" in status.reason
+        assert "__main__" in status.reason
 
 
 def test_a_death_does_not_affect_other_workers(spawn, tmp_path):

@@ -1,10 +1,15 @@
 """Requests to stop: repeated by a scheduler, lost, and during imports and starts."""
 
 import signal
-import subprocess
 import sys
 
 import pytest
+from programs import run_captured
+
+
+def run(program, *arguments):
+    return run_captured(sys.executable, "-c", program, *arguments)
+
 
 PROGRAM = """
 import os, signal, sys, time
@@ -32,18 +37,10 @@ with stop_on_signals():
     ],
 )
 def test_a_repeated_signal_is_the_same_request(arguments, code):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False
-    )
+    done = run(PROGRAM, *arguments)
     assert done.returncode == code, done.stderr
     assert done.stdout.split("\n")[0] == "an echo"
     assert ("not ended" in done.stdout) == (code == 0)
-
-
-def run(program, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
-    )
 
 
 INTERRUPTED_IMPORT = """
@@ -139,7 +136,7 @@ def test_a_lost_stop_is_raised_again_in_long_work():
 REPORTS = """
 import os, signal, sys
 from pathlib import Path
-from virnucpro.cli.progress import CommandReporter
+from virnucpro.run.reporter import CommandReporter
 from virnucpro.runtime.signals import StopRequested, stop_on_signals
 
 class Asks:

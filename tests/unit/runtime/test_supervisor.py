@@ -20,16 +20,23 @@ from virnucpro.runtime.watchdog import Deadlines
 
 @pytest.fixture
 def spawn(coordinator_workers, tmp_path):
-    """Spawn two workers on CPUs; they end with the test."""
+    """Spawn workers on CPUs, two if not stated otherwise; they end with the test."""
     with contextlib.ExitStack() as stack:
 
-        def make(function, *args):
-            coordinator = GPUProcessCoordinator(2, tmp_path, ["cpu"] * 2)
+        def make(function, *args, n=2, **options):
+            coordinator = GPUProcessCoordinator(n, tmp_path, ["cpu"] * n, **options)
             stack.enter_context(coordinator)
             coordinator.spawn_workers(getattr(coordinator_workers, function), args)
             return coordinator
 
         yield make
+
+
+def ended_with_success(spawn):
+    """Return a coordinator whose only worker has succeeded."""
+    coordinator = spawn("succeed_or_fail", 0, n=1)
+    coordinator.wait_for_completion(20)
+    return coordinator
 
 
 def children():
@@ -95,6 +102,27 @@ def test_a_process_that_survives_sigkill_is_reported(spawn, monkeypatch):
     assert coordinator.wait_for_completion(20) == {0: False, 1: False}
 
 
+def test_a_supervisor_that_does_not_stop_its_workers_is_reported(spawn, monkeypatch):
+    for name in ("TERMINATE_GRACE_S", "KILL_GRACE_S"):
+        monkeypatch.setattr(f"virnucpro.runtime.supervisor.{name}", 0.05)
+    monkeypatch.setattr("virnucpro.runtime.rank_supervisor._EXTRA_S", 0.1)
+    coordinator = spawn("hang")
+    free = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(RankSupervisor, "_stop_unneeded", lambda _: free.wait(20))
+        try:
+            with pytest.raises(WorkerError, match="did not stop the workers"):
+                coordinator.terminate_all()
+            for worker in coordinator.workers.values():
+                stat = Path(f"/proc/{worker.pid}/stat")
+                while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+                    time.sleep(0.01)
+        finally:
+            free.set()
+    monkeypatch.undo()
+    assert coordinator.wait_for_completion(20) == {0: False, 1: False}
+
+
 def test_a_failure_of_the_supervision_ends_all_waits(spawn, monkeypatch):
     coordinator = spawn("hang")
     monkeypatch.setattr(RankSupervisor, "_handle_event", lambda *_: 1 / 0)
@@ -126,49 +154,51 @@ def test_a_fork_of_the_parent_leaves_the_workers_alone(spawn, tmp_path):
     assert coordinator.wait_for_completion(20) == {0: True, 1: True}
 
 
-def test_a_failed_worker_is_restarted_with_new_arguments(coordinator_workers, tmp_path):
-    with GPUProcessCoordinator(2, tmp_path, ["cpu"] * 2) as coordinator:
-        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (1,))
-        coordinator.wait_for_completion(20)
-        with pytest.raises(UsageError, match="worker 7"):
-            coordinator.respawn_worker(7, (0,))
-        first = coordinator.workers[1].pid
-        coordinator.respawn_worker(1, (0,), delay=0.05)
-        assert coordinator.statuses[1].state is WorkerState.WAITING
-        assert not coordinator.statuses[1].ended
-        with pytest.raises(UsageError, match="it is still running"):
-            coordinator.respawn_worker(1, (0,))
-        assert coordinator.wait_for_completion(20) == {0: True, 1: True}
-        status = coordinator.statuses[1]
-        assert (status.attempt, status.pid != first, status.reason) == (2, True, "")
-        (fault,) = status.faults
-        assert (fault.kind, fault.exit, fault.attempt) == ("ValueError", 1, 1)
-        assert "was told to fail" in fault.traceback
+def test_a_failed_worker_is_restarted_with_new_arguments(spawn):
+    coordinator = spawn("succeed_or_fail", 1)
+    coordinator.wait_for_completion(20)
+    with pytest.raises(UsageError, match="worker 7"):
+        coordinator.respawn_worker(7, (0,))
+    first = coordinator.workers[1].pid
+    coordinator.respawn_worker(1, (0,), delay=0.05)
+    assert coordinator.statuses[1].state is WorkerState.WAITING
+    assert not coordinator.statuses[1].ended
+    with pytest.raises(UsageError, match="it is still running"):
+        coordinator.respawn_worker(1, (0,))
+    assert coordinator.wait_for_completion(20) == {0: True, 1: True}
+    status = coordinator.statuses[1]
+    assert (status.attempt, status.pid != first, status.reason) == (2, True, "")
+    (fault,) = status.faults
+    assert (fault.kind, fault.exit, fault.attempt) == ("ValueError", 1, 1)
+    assert "was told to fail" in fault.traceback
 
 
-def test_a_worker_that_waits_for_its_restart_can_be_stopped(coordinator_workers, tmp_path):
-    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
-        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
-        coordinator.wait_for_completion(20)
-        coordinator.respawn_worker(0, (0,), delay=600.0)
-    assert coordinator.statuses[0].state is WorkerState.STOPPED
+def test_a_worker_that_waits_for_its_restart_can_be_stopped(spawn):
+    ended = ended_with_success(spawn)
+    ended.respawn_worker(0, (0,), delay=600.0)
+    ended.terminate_all()
+    assert ended.statuses[0].state is WorkerState.STOPPED
     with pytest.raises(UsageError, match="being stopped"):
-        coordinator.respawn_worker(0)
+        ended.respawn_worker(0)
 
 
-def test_a_restart_that_the_system_refuses_is_a_failed_attempt(
-    coordinator_workers, tmp_path, monkeypatch
-):
+def test_a_scheduled_restart_can_be_cancelled(spawn):
+    ended = ended_with_success(spawn)
+    ended.respawn_worker(0, (0,), delay=600.0)
+    ended.stop_worker(0, "not needed")
+    assert ended.wait_for_completion(20) == {0: False}
+    assert ended.statuses[0].state is WorkerState.STOPPED
+
+
+def test_a_restart_that_the_system_refuses_is_a_failed_attempt(spawn, monkeypatch):
     def refuse(*_):
         raise OSError(11, "Resource temporarily unavailable")
 
-    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
-        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
-        coordinator.wait_for_completion(20)
-        monkeypatch.setattr("virnucpro.runtime.supervisor.Child", refuse)
-        coordinator.respawn_worker(0, (1,))
-        assert coordinator.wait_for_completion(20) == {0: False}
-    status = coordinator.statuses[0]
+    ended = ended_with_success(spawn)
+    monkeypatch.setattr("virnucpro.runtime.supervisor.Child", refuse)
+    ended.respawn_worker(0, (1,))
+    assert ended.wait_for_completion(20) == {0: False}
+    status = ended.statuses[0]
     assert (status.state, status.attempt, len(status.faults)) == (WorkerState.FAILED, 2, 1)
     assert "Resource temporarily unavailable" in status.reason
 
@@ -182,45 +212,31 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(
     ],
 )
 def test_a_hung_worker_is_ended_and_its_stacks_are_in_the_log(
-    function, exit_, coordinator_workers, tmp_path, monkeypatch
+    function, exit_, spawn, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("virnucpro.runtime.watchdog.STACKS_GRACE_S", 0.3)
     monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.3)
-    limits = Deadlines(start=2.0)
-    with GPUProcessCoordinator(1, tmp_path, ["cpu"], deadlines=limits) as coordinator:
-        coordinator.spawn_workers(getattr(coordinator_workers, function))
-        assert coordinator.wait_for_completion(20) == {0: False}
+    coordinator = spawn(function, n=1, deadlines=Deadlines(start=2.0))
+    assert coordinator.wait_for_completion(20) == {0: False}
     status = coordinator.statuses[0]
     assert (status.kind, status.exit) == ("Hang", exit_)
     assert "did not finish its setup within 2 s" in status.reason
     assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
 
 
-def test_a_scheduled_restart_can_be_cancelled(coordinator_workers, tmp_path):
-    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
-        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
-        coordinator.wait_for_completion(20)
-        coordinator.respawn_worker(0, (0,), delay=600.0)
-        coordinator.stop_worker(0, "not needed")
-        assert coordinator.wait_for_completion(20) == {0: False}
-        assert coordinator.statuses[0].state is WorkerState.STOPPED
-
-
-def test_an_interrupt_during_a_restart_leaves_no_worker(coordinator_workers, tmp_path, monkeypatch):
+def test_an_interrupt_during_a_restart_leaves_no_worker(spawn, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
-        coordinator.spawn_workers(coordinator_workers.succeed_or_fail, (0,))
-        coordinator.wait_for_completion(20)
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                coordinator.respawn_worker(0, (0,))
-        began = time.monotonic()
-        coordinator.terminate_all()
-        assert time.monotonic() - began < 5.0
-    assert coordinator.statuses[0].ended
+    ended = ended_with_success(spawn)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ended.respawn_worker(0, (0,))
+    began = time.monotonic()
+    ended.terminate_all()
+    assert time.monotonic() - began < 5.0
+    assert ended.statuses[0].ended
 
 
 def stop_for_good(pid):

@@ -5,12 +5,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import run_captured
+from samples import QUICK
 
 from virnucpro.errors import (
     IndexFormatError,
@@ -19,8 +23,9 @@ from virnucpro.errors import (
     UsageError,
 )
 from virnucpro.sequences import builder, index, items
+from virnucpro.sequences.builder import input_digests
 from virnucpro.sequences.columns import COLUMNS, Column, column_path
-from virnucpro.sequences.index import SequenceIndex, build_index, input_digests
+from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, RecordStatus, fingerprint
@@ -30,8 +35,6 @@ from virnucpro.sequences.windows import tile
 SPEC = IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1)
 WHOLE = IndexSpec("whole", Alphabet.NUCLEOTIDE)
 PROTEINS = IndexSpec("whole", Alphabet.PROTEIN)
-# An in-memory file system, if there is one, is faster for a hundred small indexes.
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 GENE = b"ATGGCCAAAGGTCCCTTTGCA"
 
 
@@ -133,6 +136,36 @@ def test_an_index_equals_a_simple_implementation(records, spec):
         assert index.row_lengths.tolist() == [len(residues) for _, residues in distinct]
 
 
+@settings(max_examples=60)
+@given(records_with_repeats(), specs, st.integers(1, 40))
+def test_pieces_cover_each_base_of_a_scorable_record_once(records, spec, most):
+    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+        path = write_fasta(Path(folder) / "in.fa", records)
+        index = build_index(Path(folder) / "index", [path], replace(spec, piece=most))
+        plain = build_index(Path(folder) / "plain", [path], spec)
+        index.verify()
+        starts, ends = index.piece_bounds(np.arange(index.n_pieces))
+        texts = index.sequences(index.piece_row, "nucleotide")
+        names = index.piece_names(np.arange(index.n_pieces))
+        for number, (name, sequence) in enumerate(records):
+            own = slice(*index.record_first_piece[number : number + 2].tolist())
+            scorable = index.record_status[number] == RecordStatus.SCORABLE
+            assert b"".join(texts[own]) == (sequence if scorable else b"")
+            assert texts[own] == [
+                sequence[a:b] for a, b in zip(starts[own], ends[own], strict=True)
+            ]
+            assert all(len(text) <= most for text in texts[own])
+            assert len({*map(len, texts[own])} | {0}) <= 3  # lengths differ by one base at most
+            assert names[own] == [f"{name}_piece_{k + 1}" for k in range(len(texts[own]))]
+        assert (index.kinds(index.piece_row) == items.PIECE_ITEM).all()
+        assert not (index.kinds(index.item_row) == items.PIECE_ITEM).any()
+        every = np.arange(plain.n_items)
+        assert index.item_names(every) == plain.item_names(every)
+        for view in ("nucleotide", "protein"):
+            assert index.sequences(index.item_row, view) == plain.sequences(plain.item_row, view)
+        assert len({*texts}) == len({*index.piece_row.tolist()})
+
+
 @settings(max_examples=20)
 @given(records_with_repeats())
 def test_each_window_belongs_to_its_record(records):
@@ -154,13 +187,29 @@ def test_each_window_belongs_to_its_record(records):
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
-def test_names_with_control_characters_are_counted(at_once, build, monkeypatch):
+def test_names_with_unsafe_characters_are_counted(at_once, build, monkeypatch):
     monkeypatch.setattr(index, "_NAMES_AT_ONCE", at_once)
-    names = ["a", "b\x1b\x1b", "\u200d", "", "\x9b", "b\x1b\x1b", "\u03b1\u2028"]
-    found = build([(name, GENE) for name in names])
-    assert found.count_encoded_names() == 4
-    encoded = ["a", "b%1B%1B", "\u200d", "unnamed_4", "%C2%9B", "b%1B%1B", "\u03b1%E2%80%A8"]
-    assert found.record_names(np.arange(7)) == encoded
+    encoded = {
+        "a": "a", "b\x1b\x1b": "b%1B%1B", "\u200d": "\u200d", "": "unnamed_4", "\x9b": "%C2%9B",
+        "\u03b1\u2028": "\u03b1%E2%80%A8", "=cmd|'/C_calc'!A0": "%3Dcmd|'/C_calc'!A0",
+        "+1": "%2B1", "-1": "%2D1", "@SUM(A1)": "%40SUM(A1)", "#c": "%23c", "a=-+@#": "a=-+@#",
+        "track": "%74rack", "browser.2": "%62rowser.2", "tracks": "%74racks", "tr": "tr",
+        "atrack": "atrack", "%3Dc": "%253Dc", "a%3D": "a%3D",
+    }  # fmt: skip
+    found = build([(name, GENE) for name in encoded])
+    assert found.record_names(np.arange(found.n_records)) == [*encoded.values()]
+    assert found.count_encoded_names() == 12
+
+
+def test_different_names_stay_different(build):
+    codes = ["", "%1B", "%251B", "%C2%9B", "%7F", "%", "%20", "x", "\x1b", "\x9b", "\x7f"]
+    codes += ["=", "%3D", "%253D", "+", "%2B", "-", "%2D", "@", "%40", "#", "%23", "%74", "rack"]
+    codes += ["track", "browser", "%62", "rowser", "%2574"]
+    names = [n + first + second for n, first, second in product(("", "n"), codes, codes)]
+    distinct = sorted({*names})
+    found = build([(name, GENE) for name in distinct]).record_names(np.arange(len(distinct)))
+    assert len({*found}) == len(distinct)
+    assert {"n%20x", "n%x", "n%3D="} < {*found}
 
 
 def test_columns_have_the_documented_types_and_order(build):
@@ -168,19 +217,13 @@ def test_columns_have_the_documented_types_and_order(build):
     kinds = {
         "record_lengths": "i8", "record_status": "u1", "record_first_window": "i8",
         "window_starts": "i8", "window_ends": "i8", "window_first_item": "i8",
-        "item_frame": "u1", "item_row": "i8", "row_lengths": "i4",
+        "item_frame": "u1", "item_row": "i8", "piece_row": "i8", "record_first_piece": "i8",
+        "row_lengths": "i4",
     }  # fmt: skip
     for name, kind in kinds.items():
         assert getattr(index, name).dtype == np.dtype(kind)
     assert np.all(np.diff(index.row_lengths) <= 0)
     assert index.spec == SPEC
-
-
-def test_identical_frames_share_a_row(build):
-    once = build([("a", GENE)])
-    repeated = build([("a", GENE), ("b", GENE), ("turned", reverse_complement(GENE))])
-    assert repeated.n_items == 3 * once.n_items
-    assert repeated.n_rows == once.n_rows
 
 
 def test_frames_with_different_peptides_do_not_share_a_row(build):
@@ -196,21 +239,6 @@ def test_dropped_codons_after_the_bases_do_not_change_the_row(build):
     index = build([("a", b"ATGNNN"), ("b", b"ATGN")])
     forward = index.item_frame == 0
     assert len(set(index.item_row[forward])) == 1
-
-
-@pytest.mark.parametrize(
-    ("sequence", "status"),
-    [
-        (b"", RecordStatus.TOO_SHORT),
-        (b"AC", RecordStatus.TOO_SHORT),
-        (b"NNNN", RecordStatus.AMBIGUOUS_BASES),
-        (b"ACNACN", RecordStatus.AMBIGUOUS_BASES),
-        (b"TAGCTAACTAGCTAACTAG", RecordStatus.NO_OPEN_FRAME),
-        (b"ATG", RecordStatus.SCORABLE),
-    ],
-)
-def test_a_record_without_items_has_a_status(sequence, status, build):
-    assert build([("before", GENE), ("a", sequence), ("b", GENE)]).record_status[1] == status
 
 
 def test_an_index_without_records_is_empty(build, tmp_path):
@@ -375,10 +403,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1)
 build_index(Path(sys.argv[1]), [sys.argv[2]], spec)
 """
-    child = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "index"), path],
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
+    child = run_captured(sys.executable, "-c", script, tmp_path / "index", path)  # fmt: skip
     last = child.stderr.strip().splitlines()[-1]
     assert f"StoreError: {tmp_path / 'index'}: the sequence index cannot be written" in last
     assert "correct this error and rerun" in last
@@ -388,7 +413,7 @@ build_index(Path(sys.argv[1]), [sys.argv[2]], spec)
 @pytest.fixture(scope="module")
 def whole_folder(tmp_path_factory):
     base = tmp_path_factory.mktemp("whole")
-    build_index(base / "index", [write_fasta(base / "a.fa", MANY)], SPEC)
+    build_index(base / "index", [write_fasta(base / "a.fa", MANY)], replace(SPEC, piece=50))
     return base / "index"
 
 
@@ -533,9 +558,9 @@ def flags_of_map(name):
     return set(entries.partition("VmFlags:")[2].partition("\n")[0].split())
 
 
-def test_a_record_without_a_name_has_the_digest_of_earlier_versions(build):
+def test_a_record_without_a_name_has_the_number_of_its_place(build):
     found = build([("", GENE), ("b", b"ACGT")])
-    text = b"\n" + GENE + b"\nb\nACGT\n"
+    text = b"unnamed_1\n" + GENE + b"\nb\nACGT\n"
     assert found.inputs[0].sha256 == hashlib.sha256(text).hexdigest()
     assert found.record_names(np.arange(2)) == ["unnamed_1", "b"]
 

@@ -1,7 +1,9 @@
 """Whole windows as items, alone and beside open frames."""
 
 import hashlib
+import itertools
 import json
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import QUICK, index_of
 
 from virnucpro.errors import UsageError
-from virnucpro.sequences.index import SequenceIndex, build_index
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import DIGEST_BYTES, ITEM_NAMES, WINDOW_ITEM, divide_records
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.windows import tile
-
-# An in-memory file system, if there is one, is faster for many small indexes.
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 WINDOWS = IndexSpec("windows", Alphabet.NUCLEOTIDE, 100, "even", 11)
 FRAMES = IndexSpec("frames", Alphabet.NUCLEOTIDE, 100, "even", 11)
@@ -28,14 +28,7 @@ BOTH = replace(FRAMES, fallback=True)
 OPEN = b"GCC" * 40  # 120 bases, all six frames are open
 CLOSED = b"TTAA" * 25  # a stop in each of the six frames
 
-EARLIER = "28ea954a1c3a025774cae0b8b2530be325fd7c79834a14d0bedc23916bb102ca"
 """Fingerprint by version 0.9 of the record of the test below."""
-
-
-def built(folder, sequences, spec):
-    path = folder / "in.fa"
-    path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))
-    return build_index(folder / "index", [str(path)], spec)
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def build(tmp_path):
     def build_records(sequences, spec) -> SequenceIndex:
         folder = tmp_path / str(next(numbers))
         folder.mkdir()
-        return built(folder, sequences, spec)
+        return index_of(folder, sequences, spec)
 
     return build_records
 
@@ -99,12 +92,7 @@ def test_items_of_windows_are_named_and_read_as_they_are(build):
     assert ITEM_NAMES[WINDOW_ITEM] == "W"
     expected = [index.window_sequence(window) for window in (1, 2)]
     assert index.sequences(index.item_row, "nucleotide") == expected
-    assert index.is_window(index.item_row).all()
-
-
-def test_equal_windows_share_a_row_and_windows_of_other_bases_do_not(build):
-    index = build([CLOSED, CLOSED, CLOSED[:-1] + b"C"], WINDOWS)
-    assert index.item_row.tolist() == [0, 0, 1]
+    assert (index.kinds(index.item_row) == WINDOW_ITEM).all()
 
 
 @pytest.mark.parametrize("spec", [WINDOWS, BOTH])
@@ -115,7 +103,7 @@ def test_a_frame_and_a_window_of_equal_bases_are_different_rows(build, spec):
     assert divided(window)[0][0][2] not in frames
     if spec is BOTH:
         index = build([OPEN, CLOSED], BOTH)
-        whole = index.is_window(np.arange(index.n_rows))
+        whole = index.kinds(np.arange(index.n_rows)) == WINDOW_ITEM
         assert whole.sum() == 1
         assert index.sequences(np.flatnonzero(whole), "nucleotide") == [CLOSED]
 
@@ -143,6 +131,35 @@ def test_a_fallback_adds_windows_in_their_order(build):
     bases = index.sequences(index.item_row[whole], "nucleotide")
     assert bases == [index.window_sequence(1), CLOSED]
     assert np.all(np.diff(index.row_lengths) <= 0)
+
+
+RUN = b"N" * 10 + b"R" * 10
+
+
+@pytest.mark.parametrize(
+    ("sequence", "spans"),
+    [
+        (OPEN + RUN[1:], [(0, 100), (39, 139)]),
+        (OPEN[:80] + RUN + OPEN[:80], [(0, 80), (100, 180)]),
+        (RUN + OPEN + RUN + OPEN + RUN, [(20, 120), (40, 140), (160, 260), (180, 280)]),
+        (OPEN[:59] + RUN + OPEN[:60], [(79, 139)]),
+        (OPEN[:59] + RUN + OPEN[:59], []),
+        (RUN * 5, []),
+    ],
+)
+def test_no_window_covers_a_run_of_20_unknown_letters(sequence, spans):
+    items = divide_records([RUN[:5] + OPEN[:50], sequence, OPEN], replace(WINDOWS, min_length=60))
+    low, high = items.windows.first[1:3].tolist()
+    assert items.windows.first[1] == 0
+    found = zip(items.windows.starts.tolist(), items.windows.ends.tolist(), strict=True)
+    assert list(found) == [*spans, (0, 100), (20, 120)]
+    assert high - low == len(spans)
+    published = divide_records([sequence], replace(WINDOWS, tiling="published"))
+    starts, ends = tile(len(sequence), 100, "published")
+    assert published.windows.starts.tolist() == starts.tolist()
+    assert published.windows.ends.tolist() == ends.tolist()
+    expected = RecordStatus.SCORABLE if spans else RecordStatus.AMBIGUOUS_BASES
+    assert items.status[1] == expected
 
 
 pieces = st.sampled_from(
@@ -184,17 +201,30 @@ def test_a_fallback_adds_one_item_to_each_scorable_window_without_a_frame(record
             assert scorable in (frames.status[number], windows.status[number])
 
 
+def simple_windows(sequence, spec):
+    runs = [run.span() for run in re.finditer(rb"[^ACGT]{20,}", sequence)]
+    if not runs or spec.tiling == "published":
+        return [*zip(*map(list, tile(len(sequence), spec.window, spec.tiling)), strict=True)]
+    parts = itertools.pairwise([0, *itertools.chain(*runs), len(sequence)])
+    return [
+        (first + int(low), first + int(high))
+        for first, last in itertools.islice(parts, 0, None, 2)
+        if last - first >= 60
+        for low, high in zip(*tile(last - first, spec.window, spec.tiling), strict=True)
+    ]
+
+
 @settings(max_examples=30)
 @given(st.lists(sequences, max_size=6), specs)
+@example([b"GCC" * 19 + b"N" * 24, b"GCC" * 30 + b"N" * 24 + b"GCC" * 25], FRAMES)
 def test_window_items_equal_a_simple_implementation(records, spec):
     spec = replace(spec, kind="windows")
     found, status = [], []
     for sequence in records:
-        starts, ends = tile(len(sequence), spec.window, spec.tiling)
-        spans = zip(starts, ends, strict=True)
+        spans = simple_windows(sequence, spec)
         chosen = [is_item(sequence[low:high]) for low, high in spans]
         found += [
-            sequence[low:high] for low, high, keep in zip(starts, ends, chosen, strict=True) if keep
+            sequence[low:high] for (low, high), keep in zip(spans, chosen, strict=True) if keep
         ]
         if any(chosen):
             status.append(RecordStatus.SCORABLE)
@@ -202,29 +232,20 @@ def test_window_items_equal_a_simple_implementation(records, spec):
             short = len(sequence) < 60
             status.append(RecordStatus.TOO_SHORT if short else RecordStatus.AMBIGUOUS_BASES)
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
-        index = built(Path(folder), records, spec)
+        index = index_of(Path(folder), records, spec)
         assert index.sequences(index.item_row, "nucleotide") == found
         assert index.record_status.tolist() == status
         assert index.n_rows == len(set(found))
 
 
-def test_an_index_without_a_fallback_is_described_as_before():
-    before = {
-        "kind": "frames",
-        "alphabet": "nucleotide",
-        "window": 100,
-        "tiling": "even",
-        "genetic_code": 11,
-    }
-    assert FRAMES.as_json() == before
-    assert IndexSpec.from_json(before) == FRAMES
-    assert BOTH.as_json() == before | {"fallback": True}
-    assert IndexSpec.from_json(json.loads(json.dumps(BOTH.as_json()))) == BOTH
+def test_a_specification_is_read_from_its_description():
+    for spec in (FRAMES, BOTH, WINDOWS):
+        assert IndexSpec.from_json(json.loads(json.dumps(spec.as_json()))) == spec
 
 
-def test_an_index_without_a_fallback_has_the_fingerprint_of_earlier_versions(build):
+def test_each_kind_of_items_has_a_fingerprint(build):
     index = build([b"ATGGCCAAAGGTCCCTTTGCA"], FRAMES)
-    assert fingerprint(index.inputs, FRAMES) == index.fingerprint == EARLIER
+    assert fingerprint(index.inputs, FRAMES) == index.fingerprint
     inputs = [InputFile("a.fa", hashlib.sha256(b"").hexdigest(), 1, 1)]
     kinds = {fingerprint(inputs, spec) for spec in (FRAMES, BOTH, WINDOWS)}
     assert len(kinds) == 3

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import InputError
-from virnucpro.sequences.letter_lines import line_of_letter
-from virnucpro.sequences.records import read_records
+from virnucpro.sequences.records import line_of_letter, read_records
 
 lines = st.lists(st.text("ACGT \t", max_size=6), max_size=4)
 

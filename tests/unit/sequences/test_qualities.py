@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import QUICK
 
 from virnucpro.errors import IndexFormatError
 from virnucpro.sequences import builder
@@ -25,8 +26,6 @@ FILES = {
     "same.fa": b">r\nACGT\n>s\nGT\n>t\n",
 }
 KEPT = [b"!~@+", b"AC", b""]
-# An in-memory file system, if there is one, is faster for many small indexes.
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @pytest.fixture

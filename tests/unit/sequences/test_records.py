@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import run_captured
 from xopen import xopen
 
 from virnucpro.errors import InputError
@@ -156,11 +157,6 @@ def test_control_characters_are_escapes_in_messages(read):
         read(b">a\x1b[31m\nACGE\n")
 
 
-def test_an_endless_device_is_rejected_at_once():
-    with pytest.raises(InputError, match="neither FASTA nor FASTQ"):
-        next(read_records("/dev/zero"))
-
-
 def test_records_before_an_invalid_one_are_returned(tmp_path):
     path = tmp_path / "mixed.fa"
     path.write_bytes(TWO + b">bad\nE\n")
@@ -293,16 +289,18 @@ def test_a_truncated_gzip_file_is_rejected(read):
         read(packed[:-12])
 
 
-def test_a_missing_file_is_reported_with_its_name(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.fa: the file cannot be opened \(No such file"):
-        next(read_records(str(tmp_path / "absent.fa")))
-
-
-def test_a_directory_is_rejected_as_input(tmp_path):
-    with pytest.raises(
-        InputError, match=r"this is a directory; name its files, for example .*\*\.fa"
-    ):
-        next(read_records(str(tmp_path)))
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.fa", r"absent\.fa: the file cannot be opened \(No such file"),
+        ("", r"this is a directory; name its files, for example .*\*\.fa"),
+        ("/dev/zero", "neither FASTA nor FASTQ"),
+    ],
+    ids=["missing", "a folder", "an endless device"],
+)
+def test_a_path_that_is_no_file_of_sequences_is_rejected_at_once(tmp_path, name, message):
+    with pytest.raises(InputError, match=message):
+        next(read_records(str(tmp_path / name)))
 
 
 def test_an_unreadable_file_is_reported_with_its_name(tmp_path):
@@ -317,9 +315,7 @@ if os.geteuid() == 0:
     os.setuid(65534)
 next(read_records(sys.argv[1]))
 """
-    child = subprocess.run(
-        [sys.executable, "-c", script, str(path)], check=False, capture_output=True, text=True
-    )
+    child = run_captured(sys.executable, "-c", script, path)
     assert f"InputError: {path}: the file cannot be opened (Permission denied)" in child.stderr
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.sequences import repeats
-from virnucpro.sequences.repeats import count_repeats
+from virnucpro.sequences import builder
+from virnucpro.sequences.builder import count_repeats
 
 hashes = st.lists(st.integers(-4, 4) | st.integers(-(2**63), 2**63 - 1), max_size=40)
 
@@ -19,6 +19,6 @@ def test_repeats_are_counted_whatever_fits_into_memory(values, at_once):
 
 @pytest.mark.parametrize("at_once", [3, 1000])
 def test_values_are_read_in_blocks(at_once, monkeypatch):
-    monkeypatch.setattr(repeats, "_BLOCK", 4)
+    monkeypatch.setattr(builder, "_BLOCK", 4)
     values = np.array([*range(11), 9, 10, 10], np.int64)
     assert count_repeats(values, at_once) == (3, 9)

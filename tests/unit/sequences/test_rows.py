@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import QUICK, write_fasta
 
 from virnucpro.errors import StoreError
 from virnucpro.sequences import rows
@@ -19,8 +20,6 @@ from virnucpro.sequences.spec import IndexSpec
 
 # Identical items have equal lengths, so the length is part of the digest.
 items = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 4)), max_size=60)
-# An in-memory file system, if there is one, is faster for many small files.
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @given(items)
@@ -55,6 +54,8 @@ SPECS = [
     IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1),
     IndexSpec("stretches", Alphabet.NUCLEOTIDE, 100, "even", 1),
     IndexSpec("windows", Alphabet.NUCLEOTIDE, 70, "even", 1),
+    IndexSpec("frames", Alphabet.NUCLEOTIDE, 30, "published", 1, piece=20),
+    IndexSpec("windows", Alphabet.NUCLEOTIDE, 70, "even", 1, piece=75),
     IndexSpec("whole", Alphabet.NUCLEOTIDE),
 ]
 records = st.lists(
@@ -66,16 +67,15 @@ records = st.lists(
 @given(records, st.sampled_from(SPECS), st.integers(1, 9))
 def test_an_index_sorted_on_disk_equals_one_sorted_in_memory(records, spec, block_items):
     with tempfile.TemporaryDirectory(dir=QUICK) as name:
-        fasta = Path(name) / "in.fa"
-        fasta.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(records)))
-        build_index(Path(name) / "memory", [str(fasta)], spec)
+        fasta = write_fasta(Path(name) / "in.fa", records)
+        build_index(Path(name) / "memory", [fasta], spec)
         with on_disk(block_items):
-            build_index(Path(name) / "disk", [str(fasta)], spec)
+            build_index(Path(name) / "disk", [fasta], spec)
         assert content(Path(name) / "disk") == content(Path(name) / "memory")
 
 
 def write_items(folder, digest_of, length_of):
-    """Write the columns of items, one window of one item per record of 1,000 letters.
+    """Write the columns of items, one per 1,000 letters.
 
     `digest_of` numbers the content of each item, `length_of` has the length of each content.
     """
@@ -86,12 +86,8 @@ def write_items(folder, digest_of, length_of):
         "item_digest": hashes[digest_of].reshape(-1),
         "item_length": length_of[digest_of],
         "item_frame": places[:-1] % 6,
-        "item_start": places[:-1] % 11,
+        "item_first_base": 1000 * places[:-1],
         "item_span": 3 * length_of[digest_of],
-        "window_first_item": places,
-        "window_starts": places[:-1] % 7,
-        "record_first_window": places,
-        "record_first_base": 1000 * places,
     }
     folder.mkdir()
     for name, column in values.items():
@@ -118,8 +114,8 @@ def test_sorting_on_disk_gives_equal_columns_in_little_memory(tmp_path, repetiti
         sorted_outside, less = traced(lambda: write_rows(tmp_path / "disk"))
     assert sorted_outside == in_memory
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
-    # Each of the five columns has a buffer of 1 MiB for writing.
-    assert less < 250 * BLOCK + (5 << 20) < 60 * N_ITEMS < needed
+    # Each of the six columns has a buffer of 1 MiB for writing.
+    assert less < 250 * BLOCK + (6 << 20) < 60 * N_ITEMS < needed
 
 
 def traced(action):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import QUICK, index_of
 
-from virnucpro.sequences.index import build_index
 from virnucpro.sequences.items import WINDOW_ITEM, divide_records
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
@@ -19,7 +19,6 @@ from virnucpro.sequences.translation import genetic_code, peptide, reverse_compl
 SPEC = IndexSpec("stretches", Alphabet.NUCLEOTIDE, 300, "even", 11)
 FALLBACK = replace(SPEC, fallback=True)
 CODE = genetic_code(11)
-QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 GENE = b"ATGGCCAAAGGTCCCTTTGCA" * 5  # 35 codons, F1 is open
 CLOSED = b"TTAA" * 25  # a stop in each of the six frames
@@ -71,9 +70,7 @@ specs = st.builds(
 @example([b"GCC" * 100], SPEC)
 def test_stretches_equal_a_simple_implementation(sequences, spec):
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
-        path = Path(folder) / "in.fa"
-        path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))
-        index = build_index(Path(folder) / "index", [str(path)], spec)
+        index = index_of(Path(folder), sequences, spec)
         expected = [longest_of(index.window_sequence(window)) for window in range(index.n_windows)]
         found = [one for one in expected if one is not None]
         has = [one is not None for one in expected]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment
+from virnucpro.store.segment import Segment, commit_segment
 
 SegmentMaker = Callable[..., Segment]
 
@@ -45,3 +45,16 @@ def make_segment() -> SegmentMaker:
         )
 
     return make
+
+
+@pytest.fixture
+def put(tmp_path, make_segment):
+    """Return a function that commits a segment of five rows and returns its path."""
+
+    def commit(unit, folder="a", name=None, **changes):
+        path = tmp_path / folder / (name or f"unit-{unit:06d}.h5")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        commit_segment(path, make_segment(unit, unit * 5, unit * 5 + 5, **changes))
+        return path
+
+    return commit

@@ -1,4 +1,3 @@
-import shutil
 import threading
 import time
 from dataclasses import replace
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store import coverage, read_ahead
+from virnucpro.store import coverage, segment
 from virnucpro.store.coverage import Survey, survey, valid_segment
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import encode_segment, read_segment
@@ -34,14 +33,6 @@ def unit_of_run(make_segment):
     return make
 
 
-def test_all_units_of_an_empty_run_are_missing(run):
-    coverage = survey(run, BOUNDS, FINGERPRINT)
-    assert coverage.missing == (0, 1, 2)
-    assert coverage.done == {}
-    assert coverage.row_state.tolist() == [RowState.MISSING] * 12
-    assert np.isnan(coverage.scores).all()
-
-
 def test_no_unit_of_a_run_without_rows_is_missing(run):
     coverage = survey(run, np.array([0]), FINGERPRINT)
     assert coverage.missing == ()
@@ -62,12 +53,18 @@ def test_of_several_copies_that_with_the_fewest_quarantined_rows_is_used(run, un
     np.testing.assert_array_equal(found.scores[7:], copies[1].scores)
 
 
-def test_segments_of_all_ranks_count(run, unit_of_run):
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_segments_of_all_ranks_count_with_all_their_scores(run, unit_of_run, n_classes):
     first, last = unit_of_run(0), unit_of_run(2, quarantined=[8])
-    ShardWriter(run, 3).commit(last)
+    classes = np.linspace(0, 1, 5 * n_classes, dtype="f4").reshape(5, n_classes)
+    first, last = (
+        replace(one, scores=np.concatenate([one.scores, classes * (one.state == 0)[:, None]], 1))
+        for one in (first, last)
+    )
+    ShardWriter(run, 17).commit(last)
     ShardWriter(run, 0).commit(first)
     coverage = survey(run, BOUNDS, FINGERPRINT)
-    assert coverage.done == {0: run.segment(0, 0), 2: run.segment(3, 2)}
+    assert coverage.done == {0: run.segment(0, 0), 2: run.segment(17, 2)}
     assert coverage.missing == (1,)
     assert coverage.rejected == ()
     assert coverage.row_state.tolist() == [0] * 5 + [2] * 2 + [0, 1, 0, 0, 0]
@@ -77,39 +74,15 @@ def test_segments_of_all_ranks_count(run, unit_of_run):
     assert coverage.reasons == {8: "not finite"}
 
 
-def test_probabilities_of_classes_follow_the_scores(run, unit_of_run):
-    first, last = unit_of_run(0), unit_of_run(2, quarantined=[8])
-    classes = np.linspace(0, 1, 15, dtype="f4").reshape(5, 3)
-    first, last = (
-        replace(one, scores=np.concatenate([one.scores, classes * (one.state == 0)[:, None]], 1))
-        for one in (first, last)
-    )
-    for one in (first, last):
-        ShardWriter(run, 0).commit(one)
-    coverage = survey(run, BOUNDS, FINGERPRINT)
-    assert (coverage.done.keys(), coverage.scores.shape) == ({0, 2}, (12, 5))
-    np.testing.assert_array_equal(coverage.scores[:5], first.scores)
-    assert np.isnan(coverage.scores[[5, 6, 8]]).all()
-    np.testing.assert_array_equal(coverage.scores[9:], last.scores[2:])
-
-
-def test_a_unit_found_twice_counts_once(run, unit_of_run):
-    for rank in (4, 1):
-        ShardWriter(run, rank).commit(unit_of_run(1))
-    coverage = survey(run, BOUNDS, FINGERPRINT)
-    assert coverage.done == {1: run.segment(1, 1)}
-    assert coverage.rejected == ()
-
-
 def test_after_slow_segments_the_next_ones_are_verified_at_the_same_time(
     run, unit_of_run, monkeypatch
 ):
-    monkeypatch.setattr(read_ahead, "_LONG_FILES", 1)
+    monkeypatch.setattr(segment, "_LONG_FILES", 1)
     for unit in range(3):
         ShardWriter(run, 2 - unit).commit(unit_of_run(unit))
     together = threading.Barrier(2, timeout=20)
 
-    def verified(path):
+    def verified(path, **_):
         if path.name == "unit-000002.h5":
             time.sleep(0.01)
         else:
@@ -125,11 +98,11 @@ def test_fast_segments_are_verified_without_threads(run, unit_of_run, monkeypatc
         ShardWriter(run, 0).commit(unit_of_run(unit))
     threads = []
 
-    def verified(path):
+    def verified(path, **_):
         threads.append(threading.current_thread())
         return read_segment(path)
 
-    monkeypatch.setattr(read_ahead, "_LONG_S", 20)
+    monkeypatch.setattr(segment, "_LONG_S", 20)
     monkeypatch.setattr(coverage, "read_segment", verified)
     assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
     assert threads == [threading.main_thread()] * 3
@@ -152,7 +125,7 @@ def test_segments_are_read_from_the_last_unit_and_listed_from_the_first(run, uni
 def test_an_error_that_is_not_the_file_s_ends_the_survey(run, unit_of_run, monkeypatch):
     ShardWriter(run, 0).commit(unit_of_run(0))
 
-    def failing(path):
+    def failing(path, **_):
         raise OSError(24, "Too many open files", str(path))
 
     monkeypatch.setattr(coverage, "read_segment", failing)
@@ -175,15 +148,6 @@ def test_a_copy_is_rejected_only_if_it_differs_by_more_than_rounding(run, unit_o
     assert differs in rejected.reason
 
 
-def test_a_valid_copy_replaces_a_damaged_one(run, unit_of_run):
-    for rank in (0, 1):
-        ShardWriter(run, rank).commit(unit_of_run(1))
-    run.segment(0, 1).write_bytes(b"")
-    coverage = survey(run, BOUNDS, FINGERPRINT)
-    assert coverage.done == {1: run.segment(1, 1)}
-    assert [rejected.path for rejected in coverage.rejected] == [run.segment(0, 1)]
-
-
 def test_a_run_without_a_head_has_no_scores(run, unit_of_run):
     ShardWriter(run, 0).commit(unit_of_run(0, head=False))
     coverage = survey(run, BOUNDS, FINGERPRINT)
@@ -192,30 +156,24 @@ def test_a_run_without_a_head_has_no_scores(run, unit_of_run):
 
 
 @pytest.mark.parametrize(
-    ("unit", "rows", "reason"),
+    ("unit", "rows", "run_of", "reason"),
     [
-        (0, (0, 4), "rows are not 0 to 4"),
-        (1, (4, 6), "rows are not 5 to 6"),
-        (3, (12, 14), "unit 3 is not in the run, which has 3"),
+        (0, (0, 4), "f", "rows are not 0 to 4"),
+        (1, (4, 6), "f", "rows are not 5 to 6"),
+        (3, (12, 14), "f", "unit 3 is not in the run, which has 3"),
+        (0, (0, 5), "e", "fingerprint eee"),
     ],
 )
-def test_a_segment_with_a_wrong_unit_or_rows_is_rejected_by_name(
-    run, make_segment, unit, rows, reason
+def test_a_segment_of_a_wrong_unit_rows_or_run_is_rejected_by_name(
+    run, make_segment, unit, rows, run_of, reason
 ):
-    ShardWriter(run, 0).commit(make_segment(unit, *rows))
+    ShardWriter(run, 0).commit(make_segment(unit, *rows, fingerprint=run_of * 64))
     coverage = survey(run, BOUNDS, FINGERPRINT)
     assert coverage.missing == (0, 1, 2)
     assert coverage.rejected[0].path == run.segment(0, unit)
     assert reason in coverage.rejected[0].reason
     assert str(run.segment(0, unit)) in coverage.rejected[0].reason
     assert (coverage.row_state == RowState.MISSING).all()
-
-
-def test_a_segment_of_another_run_is_rejected(run, unit_of_run):
-    ShardWriter(run, 0).commit(unit_of_run(0, fingerprint="e" * 64))
-    coverage = survey(run, BOUNDS, FINGERPRINT)
-    assert coverage.missing == (0, 1, 2)
-    assert "fingerprint eee" in coverage.rejected[0].reason
 
 
 def test_stray_files_are_ignored(run, unit_of_run):
@@ -227,14 +185,6 @@ def test_stray_files_are_ignored(run, unit_of_run):
     coverage = survey(run, BOUNDS, FINGERPRINT)
     assert coverage.missing == (1, 2)
     assert coverage.rejected == ()
-
-
-def test_a_shard_copied_from_elsewhere_counts(run, tmp_path, unit_of_run):
-    elsewhere = RunDirectory(tmp_path / "elsewhere")
-    elsewhere.root.mkdir()
-    ShardWriter(elsewhere, 0).commit(unit_of_run(1))
-    shutil.copytree(elsewhere.shard(0), run.shards / "rank-0017")
-    assert survey(run, BOUNDS, FINGERPRINT).missing == (0, 2)
 
 
 def test_the_valid_segment_of_a_unit_is_that_of_the_survey(run, unit_of_run):
@@ -266,9 +216,10 @@ def test_each_unit_is_either_done_or_missing(sizes, data, make_segment, tmp_path
             segment = make_segment(unit, int(bounds[unit]), int(bounds[unit + 1]), dim=None)
             ShardWriter(run, rank).commit(segment)
     coverage = survey(run, bounds, FINGERPRINT)
-    expected = [unit for unit, ranks in enumerate(owners) if ranks]
-    assert list(coverage.done) == expected
+    expected = {unit: run.segment(min(ranks), unit) for unit, ranks in enumerate(owners) if ranks}
+    assert coverage.done == expected
+    assert coverage.rejected == ()
     assert sorted([*coverage.done, *coverage.missing]) == list(range(len(sizes)))
-    covered = np.isin(np.repeat(np.arange(len(sizes)), sizes), expected)
+    covered = np.isin(np.repeat(np.arange(len(sizes)), sizes), list(expected))
     np.testing.assert_array_equal(coverage.row_state != RowState.MISSING, covered)
     np.testing.assert_array_equal(np.isfinite(coverage.scores).all(axis=1), covered)

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from virnucpro.store.early_sync import _BYTES, EarlySync
+from virnucpro.store.aggregate import _BYTES, EarlySync
 
 
 def test_large_writes_are_flushed_and_small_ones_are_not(tmp_path, monkeypatch):

@@ -1,17 +1,26 @@
 """Copies of embeddings.h5 in other formats, read by the programs of these formats."""
 
+import re
+import sys
+
 import h5py
 import numpy as np
 import pytest
 import torch
 
 from virnucpro.errors import UsageError
-from virnucpro.store.exports import stored as stored_module
-from virnucpro.store.exports.esm_files import file_name, write_esm_files
-from virnucpro.store.exports.formats import parse_formats, require_formats
-from virnucpro.store.exports.h5ad import write_h5ad
-from virnucpro.store.exports.stored import open_stored
-from virnucpro.store.exports.tables import write_items, write_npy, write_parquet
+from virnucpro.store import exports
+from virnucpro.store.exports import (
+    file_name,
+    open_stored,
+    ordered_formats,
+    require_formats,
+    write_esm_files,
+    write_h5ad,
+    write_items,
+    write_npy,
+    write_parquet,
+)
 
 NAMES = ["a", "b/../c", "a", ".hidden", "missing", "naïve %2F"]
 STATUS = [0, 0, 0, 0, 2, 0]
@@ -21,7 +30,7 @@ COUNTS = [3, 1, 2, 5, 0, 4]
 @pytest.fixture(params=[False, True], ids=["pooled", "residues"])
 def source(request, tmp_path, monkeypatch):
     """Write an embeddings.h5 of six items, which is read in several blocks; -> path, vectors."""
-    monkeypatch.setattr(stored_module, "_BLOCK_BYTES", 24)
+    monkeypatch.setattr(exports, "_BLOCK_BYTES", 24)
     values = np.random.default_rng(0).standard_normal((15 if request.param else 6, 4))
     values = values.astype(np.float16)
     with h5py.File(tmp_path / "embeddings.h5", "w") as file:
@@ -125,14 +134,16 @@ def test_different_names_have_different_files():
 
 
 def test_formats_are_a_list():
-    assert parse_formats("pt, npy,h5,npy") == ("npy", "pt")
+    assert ordered_formats(["pt", "npy", "h5", "npy"]) == ("npy", "pt")
     with pytest.raises(UsageError, match="'csv': give h5, npy"):
-        parse_formats("npy,csv")
+        ordered_formats(["npy", "csv"])
 
 
-def test_without_pyarrow_the_message_names_the_extra(monkeypatch):
-    from virnucpro.store.exports import formats
-
-    monkeypatch.setattr(formats, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install 'virnucpro\[parquet\]'"):
-        require_formats(["parquet"], per_token=False)
+@pytest.mark.parametrize(
+    ("name", "package", "extra"), [("parquet", "pyarrow", "parquet"), ("pt", "torch", "models")]
+)
+def test_without_its_package_a_format_names_the_extra(monkeypatch, name, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    message = f"--format {name} needs {package}: pip install 'virnucpro[{extra}]'"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        require_formats([name], per_token=False)

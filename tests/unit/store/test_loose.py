@@ -9,34 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virnucpro.errors import InputError, SegmentError, StoreError
+from virnucpro.errors import InputError, SegmentError
+from virnucpro.run.aggregate_segments import RowNames, find_segments
 from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.loose import RowNames, find_segments, survey_loose
-from virnucpro.store.schema import RowState
+from virnucpro.store.coverage import survey
 from virnucpro.store.segment import commit_segment
 
 VIEWS = {"joined": 8}
 
 
-@pytest.fixture
-def put(tmp_path, make_segment):
-    """Return a function that commits a segment of five rows and returns its path."""
-
-    def commit(unit, folder="a", name=None, **changes):
-        path = tmp_path / folder / (name or f"unit-{unit:06d}.h5")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        commit_segment(path, make_segment(unit, unit * 5, unit * 5 + 5, **changes))
-        return path
-
-    return commit
-
-
 @settings(deadline=None, max_examples=25)
-@given(
-    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7), known=st.booleans(), data=st.data()
-)
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7), data=st.data())
 def test_segments_in_any_order_are_written_by_ascending_row(
-    sizes, known, data, make_segment, tmp_path_factory
+    sizes, data, make_segment, tmp_path_factory
 ):
     folder = tmp_path_factory.mktemp("loose")
     bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
@@ -47,27 +32,26 @@ def test_segments_in_any_order_are_written_by_ascending_row(
         segment = make_segment(unit, bounds[unit], bounds[unit + 1], dtype="f2")
         commit_segment(folder / f"{data.draw(st.integers(0, 99))}-{unit}.h5", segment)
     paths = data.draw(st.permutations(list(folder.iterdir())))
-    coverage = survey_loose(paths, bounds[-1] if known else None)
+    coverage = survey(paths)
     write_embeddings(folder / "out", coverage, RowNames(coverage), VIEWS)
     covered = sorted(row for unit in units for row in range(bounds[unit], bounds[unit + 1]))
-    rows = list(range(bounds[-1])) if known else covered
-    wanted = (np.array(rows)[:, None] + np.arange(8) / 16).astype("f2")
-    wanted[~np.isin(rows, covered)] = np.nan
     with h5py.File(folder / "out") as file:
+        wanted = (np.array(covered)[:, None] + np.arange(8) / 16).astype("f2")
         np.testing.assert_array_equal(file["embeddings"][:], wanted)
-        assert file["sequence_ids"].asstr()[:].tolist() == [str(row) for row in rows]
-        missing = np.array(rows)[file["status"][:] == RowState.MISSING].tolist()
-        assert missing == [row for row in rows if row not in covered]
-        assert file.attrs["complete"] == (known and covered == rows)
-    last = bounds[-1] if known else covered[-1] + 1
+        assert file["sequence_ids"].asstr()[:].tolist() == [str(row) for row in covered]
+        assert not file.attrs["complete"]
     in_gaps = [row for first, end in coverage.gaps for row in range(first, end)]
-    assert in_gaps == [row for row in range(last) if row not in covered]
+    assert in_gaps == [row for row in range(covered[-1] + 1) if row not in covered]
+    assert [[*range(*coverage.bounds[[unit, unit + 1]])] for unit in coverage.done] == [
+        [*range(bounds[unit], bounds[unit + 1])] for unit in sorted(units)
+    ]
+    assert {*coverage.done} | {*coverage.missing} == {*range(len(coverage.bounds) - 1)}
     shutil.rmtree(folder)
 
 
 def test_equal_copies_count_once(put):
     paths = [put(0), put(1), put(0, "b"), put(0, "b", "renamed.h5")]
-    coverage = survey_loose(paths)
+    coverage = survey(paths)
     assert list(coverage.done.values()) == [paths[0], paths[1]]
 
 
@@ -78,49 +62,40 @@ def test_the_first_copy_by_path_counts_if_copies_differ_by_rounding(put, make_se
     (tmp_path / "a").mkdir()
     first = tmp_path / "a" / "unit-000000.h5"
     commit_segment(first, rounded)
-    coverage = survey_loose([second, first])
-    assert list(coverage.done.values()) == [first]
-    assert coverage.notes == (f"{first} is used; {second} differs from it by rounding",)
+    coverage = survey([second, first])
+    assert (list(coverage.done.values()), coverage.n_copies) == ([first], 1)
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("unit", "changes", "message"),
     [
-        (
-            {"dim": 7},
-            StoreError,
-            r"b/unit-000000\.h5 and .*a/unit-000000\.h5 both have row 0 and differ: embeddings",
-        ),
-        ({"fingerprint": "e"}, StoreError, r"not from the run of .*: .*b/unit-000000\.h5. Give"),
+        (0, {"dim": 7}, r"b/unit-000000\.h5: embeddings .* compared with .*a/unit-000000\.h5"),
+        (0, {"fingerprint": "e"}, r"b/unit-000000\.h5: belongs to a run with fingerprint e"),
+        (2, {"fingerprint": "e"}, r"/unit-00000[012]\.h5: belongs to a run with fingerprint"),
     ],
 )
-def test_different_copies_and_other_runs_are_refused_by_name(put, changes, error, message):
-    with pytest.raises(error, match=message):
-        survey_loose([put(0), put(1), put(0, "b", **changes)])
-
-
-def test_a_segment_of_another_run_is_refused_by_name(put):
-    with pytest.raises(StoreError, match=r"not from the run of .*: .*b/unit-000002\.h5. Give"):
-        survey_loose([put(0), put(1), put(2, "b", fingerprint="e")])
+def test_different_copies_and_other_runs_are_refused_by_name(put, unit, changes, message):
+    with pytest.raises(SegmentError, match=message):
+        survey([put(0), put(1), put(unit, "b", **changes)])
 
 
 def test_a_row_beyond_the_index_is_refused_by_name(put):
-    with pytest.raises(StoreError, match=r"unit-000001\.h5: has row 9, but the index has 7"):
-        survey_loose([put(0), put(1)], 7)
+    with pytest.raises(SegmentError, match=r"unit-000001\.h5: its rows are not 5 to 6"):
+        survey([put(0), put(1)], np.array([0, 5, 7]))
 
 
 def test_a_truncated_segment_is_a_gap_and_is_listed(put):
     paths = [put(0), put(1), put(2)]
     paths[1].write_bytes(paths[1].read_bytes()[:-1])
-    coverage = survey_loose(paths)
-    assert coverage.gaps == ((5, 10),)
+    coverage = survey(paths)
+    assert coverage.gaps == [(5, 10)]
     assert [(one.path, one.damaged) for one in coverage.rejected] == [(paths[1], True)]
 
 
 def test_foreign_and_missing_files_are_refused_by_name(put, tmp_path):
     (tmp_path / "notes.txt").write_text("x" * 600)
     with pytest.raises(SegmentError, match=r"notes\.txt: not a segment"):
-        survey_loose([put(0), tmp_path / "notes.txt"])
+        survey([put(0), tmp_path / "notes.txt"])
     with pytest.raises(InputError, match="gone: no such file"):
         find_segments([tmp_path / "gone"])
     (tmp_path / "empty").mkdir()
@@ -131,8 +106,8 @@ def test_foreign_and_missing_files_are_refused_by_name(put, tmp_path):
 def test_files_without_a_valid_segment_are_refused(put):
     path = put(0)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StoreError, match="none of 1 files is a valid segment"):
-        survey_loose([path])
+    with pytest.raises(SegmentError, match="none of 1 files is a valid segment"):
+        survey([path])
 
 
 def test_run_shards_and_shard_folders_are_searched_once(put, tmp_path):

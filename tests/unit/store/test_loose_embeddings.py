@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virnucpro.errors import SegmentError, StoreError
+from virnucpro.errors import StoreError
 from virnucpro.store import aggregate, item_vectors
-from virnucpro.store.aggregate import write_embeddings, write_surveyed_embeddings
-from virnucpro.store.loose import LooseSurvey, survey_loose
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.segment import commit_segment
 
 VIEWS = {"joined": 8}
+BOUNDS = np.array([0, 5, 10, 15])
 
 
 def index_of(item_row) -> SimpleNamespace:
@@ -29,19 +30,6 @@ def index_of(item_row) -> SimpleNamespace:
         item_row=item_row,
         item_names=lambda items: [f"r_chunk_{item}F1" for item in items],
     )
-
-
-@pytest.fixture
-def put(tmp_path, make_segment):
-    """Return a function that commits a segment of five rows and returns its path."""
-
-    def commit(unit, folder="a", **changes):
-        path = tmp_path / folder / f"unit-{unit:06d}.h5"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        commit_segment(path, make_segment(unit, unit * 5, unit * 5 + 5, **changes))
-        return path
-
-    return commit
 
 
 @settings(deadline=None, max_examples=40)
@@ -73,28 +61,24 @@ def test_one_reading_gives_the_same_bytes_as_two(
     index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(item_vectors, "_BLOCK_BYTES", data.draw(st.integers(1, 300)))
-        coverage = write_surveyed_embeddings(
-            folder / "once", LooseSurvey(paths, bounds[-1]), index, bounds[-1]
-        )
-    twice = survey_loose(paths, bounds[-1])
+        coverage = write_embeddings(folder / "once", Survey(paths, np.array(bounds)), index)
+    twice = survey(paths, np.array(bounds))
     write_embeddings(folder / "twice", twice, index, VIEWS)
     assert coverage.done == twice.done
     assert (folder / "once").read_bytes() == (folder / "twice").read_bytes()
     shutil.rmtree(folder)
 
 
-def test_segments_are_read_from_the_last_unit_to_the_first_after_the_lowest_path(put):
+def test_segments_are_read_from_the_last_unit_to_the_first(put):
     paths = [put(0), put(2, "b"), put(1), put(1, "c"), put(2, "c")]
-    read = [path for path, _ in LooseSurvey(paths, 15).read()]
-    assert read == [paths[0], paths[1], paths[2]]
+    read = [path for path, _ in Survey(paths, BOUNDS).read()]
+    assert read == [paths[1], paths[2], paths[0]]
 
 
 def test_rows_without_a_segment_are_nan(put, tmp_path):
     index = index_of([12, 7, 3, 6, 0])
-    coverage = write_surveyed_embeddings(
-        tmp_path / "out", LooseSurvey([put(2), put(0)], 15), index, 15
-    )
-    assert coverage.gaps == ((5, 10),)
+    coverage = write_embeddings(tmp_path / "out", Survey([put(2), put(0)], BOUNDS), index)
+    assert coverage.gaps == [(5, 10)]
     with h5py.File(tmp_path / "out") as file:
         assert file["status"][:].tolist() == [0, 2, 0, 2, 0]
         assert np.isnan(file["embeddings"][:]).all(axis=1).tolist() == [False, True] * 2 + [False]
@@ -105,7 +89,7 @@ def test_rows_without_a_segment_are_nan(put, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"fingerprint": "e"}, StoreError, r"not from the run of .*: .*b/unit-000001\.h5. Give"),
+        ({"fingerprint": "e"}, StoreError, r"b/unit-000001\.h5: belongs to a run with finger"),
         (
             {"dim": 7},
             StoreError,
@@ -119,18 +103,9 @@ def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, m
     out.write_bytes(b"former")
     paths = [put(0), put(2), put(1, "b", **changes)]
     with pytest.raises(error, match=message):
-        write_surveyed_embeddings(out, LooseSurvey(paths, 15), index_of(range(15)), 15)
+        write_embeddings(out, Survey(paths, BOUNDS), index_of(range(15)))
     assert out.read_bytes() == b"former"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "out"]
-
-
-@pytest.mark.parametrize("unit", [1, 2])
-def test_a_segment_of_another_run_is_refused_by_name(put, tmp_path, unit):
-    paths = [put(unit, "b", fingerprint="e", dim=7), put(0), put(3 - unit)]
-    with pytest.raises(StoreError, match=rf"not from the run of .*b/unit-00000{unit}\.h5. Give"):
-        write_surveyed_embeddings(
-            tmp_path / "out", LooseSurvey(paths, 15), index_of(range(15)), 15, views=VIEWS
-        )
 
 
 def test_vectors_without_reserved_disk_space_are_not_joined(put, tmp_path, monkeypatch):
@@ -139,7 +114,7 @@ def test_vectors_without_reserved_disk_space_are_not_joined(put, tmp_path, monke
 
     def written(name):
         index = index_of([4, 14, 3, 7, 9, 0])
-        write_surveyed_embeddings(tmp_path / name, LooseSurvey(paths, 15), index, 15)
+        write_embeddings(tmp_path / name, Survey(paths, BOUNDS), index)
         return (tmp_path / name).read_bytes()
 
     joined = written("joined")
@@ -152,25 +127,10 @@ def test_vectors_without_reserved_disk_space_are_not_joined(put, tmp_path, monke
     assert written("direct") == joined
 
 
-def test_a_refused_coverage_leaves_the_former_file(put, tmp_path):
-    def refuse(coverage):
-        raise SegmentError(f"{len(coverage.done)} segments of another run")
-
-    with pytest.raises(SegmentError, match="2 segments"):
-        write_surveyed_embeddings(
-            tmp_path / "out",
-            LooseSurvey([put(0), put(1)], 10),
-            index_of(range(10)),
-            10,
-            accept=refuse,
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
 def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
-    from virnucpro.store import segment
+    from virnucpro.store import coverage
 
-    read_segment = segment.read_segment
+    read_segment = coverage.read_segment
 
     read = []
 
@@ -178,7 +138,7 @@ def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
         read.append(path)
         return read_segment(path, **options)
 
-    monkeypatch.setattr(segment, "read_segment", counted)
+    monkeypatch.setattr(coverage, "read_segment", counted)
     paths = [put(unit) for unit in range(4)]
-    write_surveyed_embeddings(tmp_path / "out", LooseSurvey(paths, 20), index_of(range(20)), 20)
+    write_embeddings(tmp_path / "out", Survey(paths, np.arange(0, 21, 5)), index_of(range(20)))
     assert sorted(read) == paths

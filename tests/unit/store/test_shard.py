@@ -7,7 +7,6 @@ import numpy as np
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
-from virnucpro.store.segment import encode_segment
 from virnucpro.store.writer import ShardWriter
 
 N_UNITS, UNIT = 10_000, 4
@@ -28,12 +27,6 @@ for unit in range(int(sys.argv[2]), 10_000):
     writer.commit(Segment(unit, "f", rows, np.zeros(n, "u1"), vectors, None))
     print(unit, flush=True)
 """
-
-
-def test_a_commit_returns_the_size_of_the_file(tmp_path, make_segment):
-    run = RunDirectory(tmp_path)
-    size = ShardWriter(run, 7).commit(make_segment(3))
-    assert run.segment(7, 3).stat().st_size == size == len(encode_segment(make_segment(3)))
 
 
 def test_a_second_writer_of_a_rank_writes_the_same_file(tmp_path, make_segment):

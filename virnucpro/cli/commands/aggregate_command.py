@@ -11,11 +11,10 @@ from pathlib import Path
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-
-__all__ = ["add_options"]
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import open_reporter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "row numbers as names"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
-    options.add_report(parser)
+    options.add(parser, Execution, only=("report", "lock"))
     options.add_quiet(parser)
-    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
@@ -44,28 +42,31 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _aggregate_run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.run.outputs import write_outputs
-    from virnucpro.pipeline.run.session import reopen_session
+    from virnucpro.run.outputs import write_outputs
+    from virnucpro.run.run import reopened
     from virnucpro.run_dir import RunDirectory
 
+    paths = RunDirectory(arguments.paths[0])
+    execution = Execution(paths.root, **options.chosen(Execution, arguments))
     with (
         open_reporter(
             quiet=arguments.quiet,
             if_stopped="All segments are kept. Rerun the command.",
             if_partial="To compute these sequences, rerun the command of the run with --resume.",
         ) as reporter,
-        reopen_session(RunDirectory(arguments.paths[0]), lock=arguments.lock) as session,
+        reopened(paths, lock=execution.lock) as run,
     ):
-        outcome = write_outputs(session, reporter, report=arguments.report)
+        outcome = write_outputs(run, reporter, report=execution.report)
         reporter.finish(outcome)
     return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
 
 
 def _aggregate_segments(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.run.aggregate_segments import aggregate_segments
+    from virnucpro.run.aggregate_segments import aggregate_segments
+    from virnucpro.store.schema import RowState
 
-    outcome = aggregate_segments(arguments.paths, arguments.output, arguments.index)
-    coverage = outcome.coverage
+    output: Path = arguments.output
+    coverage, n_items = aggregate_segments(arguments.paths, output, arguments.index)
     lines = [f"warning: file not used: {one.reason}" for one in coverage.rejected]
     if coverage.gaps:
         print("first_row", "last_row", sep="\t")
@@ -75,16 +76,16 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
         lines.append(
             f"warning: partial: {rows:,} rows have no segment. Add their shards to the command."
         )
-    if coverage.n_rows is None:
+    if not coverage.all_known:
         lines.append(
             "warning: the number of rows of the run is unknown, so the last rows may be missing "
             "(exit code 2). Give the run folder or its index with --index."
         )
-    if n_rows := outcome.rows_quarantined:
+    if n_rows := int((coverage.row_state == RowState.QUARANTINED).sum()):
         lines.append(f"warning: {n_rows:,} rows are quarantined: their vectors are NaN")
     if not arguments.quiet:
-        lines += [f"note: {note}" for note in coverage.notes]
-        lines.append(f"{outcome.n_items:,} vectors written: {arguments.output}")
+        lines.append(f"{n_items:,} vectors written: {output}")
     for line in lines:
         say(line)
-    return ExitCode.PARTIAL if outcome.partial else ExitCode.OK
+    partial = not coverage.complete or bool(coverage.rejected or n_rows)
+    return ExitCode.PARTIAL if partial else ExitCode.OK

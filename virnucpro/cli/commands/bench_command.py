@@ -7,17 +7,17 @@ a minute is measured once. Exit code 1: the model does not fit into memory or ca
 
 import argparse
 import json
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import say
+from virnucpro.extras import require_extra
+from virnucpro.lab.validation.options import BenchOptions
+from virnucpro.option import seconds
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.validation.bench import EncoderFigures
-
-__all__ = ["add_options"]
+    from virnucpro.lab.validation.bench import EncoderFigures
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,27 +38,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_device(parser)
     parser.add_argument(
         "--lengths",
-        default="six-frame",
         metavar="KIND",
         help="sequence lengths: six-frame (frames of 500-base windows), or residues per "
         "sequence: a number N or a range A-B, such as 20-400; default: %(default)s",
     )
     text = "measurement time per encoder, without loading; default: %(default)g s"
-    parser.add_argument(
-        "--seconds", type=options.seconds, default=20.0, metavar="SECONDS", help=text
-    )
+    parser.add_argument("--seconds", type=seconds, metavar="SECONDS", help=text)
     options.add_json(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, **vars(BenchOptions()))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     _check_names(arguments)
-    from virnucpro.pipeline.validation.bench import BenchOptions, measure_bundle, measure_model
+    require_extra("models", "bench")
+    from virnucpro.lab.validation.bench import measure_bundle, measure_model
     from virnucpro.runtime.child import keep_freed_memory
 
     keep_freed_memory()  # the same setting as in a worker of a run
-    names = [field.name for field in fields(BenchOptions)]
-    settings = BenchOptions(**{name: getattr(arguments, name) for name in names})
+    settings = BenchOptions(**options.chosen(BenchOptions, arguments))
     if arguments.bundle is None:
         figures = measure_model(arguments.model, settings, say)
     else:
@@ -74,7 +71,7 @@ def _check_names(arguments: argparse.Namespace) -> None:
     """Raise an error for invalid lengths, or an unknown model or bundle, before torch is loaded."""
     from virnucpro.bundles.bundle import find_bundle
     from virnucpro.encoders.registry import size_named
-    from virnucpro.pipeline.validation.synthetic import parse_lengths
+    from virnucpro.lab.validation.synthetic import parse_lengths
 
     parse_lengths(arguments.lengths)
     if arguments.bundle is None:

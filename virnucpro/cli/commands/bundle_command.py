@@ -7,22 +7,25 @@ a card with its measured accuracy. Bundles are installed in the folder VIRNUCPRO
 
 import argparse
 import json
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Self
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.transfer_progress import TransferReporter
 from virnucpro.console import say
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.extras import require_extra
+from virnucpro.lab.validation.options import ComputeOptions
+from virnucpro.option import positive
 from virnucpro.runtime.signals import StopRequested
 
 if TYPE_CHECKING:
-    from virnucpro.bundles.bundle import Bundle
-    from virnucpro.pipeline.validation.golden import GoldenRow
-
-__all__ = ["add_options"]
+    from virnucpro.bundles.manifest import Bundle
+    from virnucpro.lab.validation.golden import GoldenRow
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +75,7 @@ def _add_import_options(parser: argparse.ArgumentParser) -> None:
         "window length of the training data in bases; default: that of the published classifier, "
         "else the number at the start of the name of FILE"
     )
-    parser.add_argument("--window", type=options.positive, metavar="BASES", help=text)
+    parser.add_argument("--window", type=positive, metavar="BASES", help=text)
     text = "installed bundle with the encoders; default: a published bundle that is installed"
     parser.add_argument("--encoders", metavar="NAME", help=text)
     text = "nucleotide encoder: DNABERT-S folder; requires --protein"
@@ -86,6 +89,7 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     text = "also compare vectors of reference sequences with recorded vectors"
     parser.add_argument("--golden", action="store_true", help=text)
     options.add_device(parser)
+    parser.set_defaults(**vars(ComputeOptions()))
     options.add_json(parser)
 
 
@@ -144,7 +148,8 @@ def _fetch(arguments: argparse.Namespace) -> int:
     VIRNUCPRO_MIRROR_HUB, VIRNUCPRO_MIRROR_HEADS.
     """
     from virnucpro.bundles.data_folder import data_folder
-    from virnucpro.bundles.fetch import Listener, fetch_bundle
+    from virnucpro.bundles.download import Listener
+    from virnucpro.bundles.fetch import fetch_bundle
     from virnucpro.bundles.published import recipe_of
     from virnucpro.runtime.isolation import run_isolated
 
@@ -203,9 +208,10 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"{bundle.name} {bundle.version}: all files match the manifest ({bundle.path})")
     rows: list[GoldenRow] = []
     if arguments.golden:
-        from virnucpro.pipeline.validation.golden import compare_golden
+        require_extra("models", "bundle verify --golden")
+        from virnucpro.lab.validation.golden import compare_golden
 
-        rows = compare_golden(bundle, arguments.device, arguments.precision, arguments.threads)
+        rows = compare_golden(bundle, ComputeOptions(**options.chosen(ComputeOptions, arguments)))
     if arguments.json:
         named = {name: getattr(bundle, name) for name in ("name", "version", "fingerprint")}
         content = {**named, "path": str(bundle.path), "golden": [asdict(row) for row in rows]}
@@ -244,3 +250,49 @@ def _unpack(arguments: argparse.Namespace) -> int:
         say(f"warning: {warning}")
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK
+
+
+_TERMINAL_INTERVAL_S: Final = 0.2
+_LOG_INTERVAL_S: Final = 10.0
+
+
+class TransferReporter:
+    """Reporter of downloads, on standard error: name, received bytes and size of the file."""
+
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet = quiet
+        self._clock = clock
+        self._terminal = sys.stderr.isatty()
+        self._interval = _TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S
+        self._next = clock() + self._interval
+        self._unfinished_line = False
+
+    def stage(self, text: str) -> None:
+        """Print the name of the stage of work that starts now."""
+        self._end_line()
+        if not self._quiet:
+            say(text)
+
+    def progress(self, name: str, have: int, size: int | None) -> None:
+        """Report the received bytes `have` of the file `name`, at most once per interval."""
+        if self._quiet or self._clock() < self._next:
+            return
+        self._next = self._clock() + self._interval
+        total = f" of {size / 1e6:,.1f} MB ({have / size:.0%})" if size else " MB"
+        line = f"{name}: {have / 1e6:,.1f}{total}"
+        if self._terminal:
+            print(f"\r[virnucpro] {line}\x1b[K", end="", file=sys.stderr, flush=True)
+            self._unfinished_line = True
+        else:
+            say(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._end_line()
+
+    def _end_line(self) -> None:
+        if self._unfinished_line:
+            print(file=sys.stderr, flush=True)
+            self._unfinished_line = False

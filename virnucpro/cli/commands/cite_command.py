@@ -6,8 +6,6 @@ from virnucpro import __version__
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.report.citations import PUBLICATIONS
 
-__all__ = ["add_options"]
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``cite``."""

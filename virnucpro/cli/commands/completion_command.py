@@ -7,9 +7,7 @@ zsh: virnucpro completion zsh > a folder of $fpath, as _virnucpro
 import argparse
 
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.errors import UsageError
-
-__all__ = ["add_options"]
+from virnucpro.extras import require_extra
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,11 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.cli.main import full_parser
 
-    try:
-        import shtab
-    except ImportError:
-        raise UsageError(
-            "completion needs the package shtab: pip install 'virnucpro[ui]'"
-        ) from None
+    require_extra("ui", "completion")
+    import shtab
+
     print(shtab.complete(full_parser(), arguments.shell))
     return ExitCode.OK

@@ -10,56 +10,44 @@ run the tool on DIR/fragments/*.fa, and give its tables with --predictions.
 import argparse
 import math
 from collections import defaultdict
+from dataclasses import replace
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
-from virnucpro.cli.run_job import add_execution_options, execution_of
+from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
+from virnucpro.extras import require_extra
+from virnucpro.lab.evaluation.request import Evaluation, OtherTool
+from virnucpro.option import inner_share, integer_from, positive
+from virnucpro.run.execution import Execution
+from virnucpro.run.options import PredictOptions
+from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
-    from virnucpro.evaluation.labels import Source
-    from virnucpro.pipeline.evaluation.request import OtherTool
+    from collections.abc import Sequence
 
-__all__ = ["add_options"]
-
-_LENGTHS = "300,500,1000,3000,10000"
+    from virnucpro.lab.evaluation.comparison import Comparison, Difference, Row
+    from virnucpro.lab.evaluation.labels import Source
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``evaluate``."""
-    _add_inputs(parser)
+    options.add_labelled(parser, "use the rows of this split only; all: every row")
     options.add_outdir(parser, "DIR", "output folder")
     _add_tools(parser)
     _add_fragments(parser)
     _add_statistics(parser)
-    options.add_precision(parser)
-    add_execution_options(parser)
+    options.add(parser, PredictOptions, only=("precision",))
+    options.add(parser, Execution)
+    options.add_quiet(parser)
     text = "write DIR/fragments only: a FASTA file per length, and fragments.tsv with the labels"
     parser.add_argument("--fragments-only", action="store_true", help=text)
     options.add_json(parser)
-    parser.set_defaults(run=_run)
-
-
-def _add_inputs(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("labelled sequences")
-    text = (
-        "tab-separated table with the columns file (relative to the table), label (viral or "
-        "non-viral), group (related sequences, such as a virus family), and optionally split, "
-        "kingdom, record"
-    )
-    group.add_argument("--labels", type=Path, metavar="TSV", help=text)
-    text = "use the rows of this split only; all: every row"
-    group.add_argument("--split", metavar="NAME", help=text)
-    text = "FASTA files of viral sequences, instead of --labels; each record is a group"
-    group.add_argument("--viral", type=Path, nargs="+", default=(), metavar="FASTA", help=text)
-    text = "FASTA files of non-viral sequences; each file counts as a kingdom"
-    group.add_argument("--non-viral", type=Path, nargs="+", default=(), metavar="FASTA", help=text)
-    text = "BED file (record, start, end) of regions without fragments, such as prophages of hosts"
-    group.add_argument("--exclude", type=Path, metavar="BED", help=text)
+    parser.set_defaults(run=_run, **vars(Evaluation()))
 
 
 def _add_tools(parser: argparse.ArgumentParser) -> None:
@@ -88,19 +76,20 @@ def _add_tools(parser: argparse.ArgumentParser) -> None:
         "for bundles, lowest for tables); default: %(default)s"
     )
     choices = ("auto", "mean", "lowest")
-    group.add_argument("--unanswered", choices=choices, default="auto", help=text)
+    group.add_argument("--unanswered", choices=choices, help=text)
 
 
 def _add_fragments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("fragments")
-    text = "lengths in bases, or whole (records as they are), comma-separated; default: %(default)s"
-    group.add_argument("--lengths", type=_lengths, default=_LENGTHS, metavar="LIST", help=text)
+    text = "lengths in bases, or whole (records as they are), comma-separated; default: "
+    text += ",".join(Evaluation.lengths)
+    group.add_argument("--lengths", type=_lengths, metavar="LIST", help=text)
     text = "maximum fragments per group and length; default: %(default)s"
-    group.add_argument("--per-group", type=options.positive, default=100, metavar="N", help=text)
+    group.add_argument("--per-group", type=positive, metavar="N", help=text)
     text = "maximum fragments per class and length; groups share it equally; default: %(default)s"
-    group.add_argument("--per-class", type=options.positive, default=5000, metavar="N", help=text)
+    group.add_argument("--per-class", type=positive, metavar="N", help=text)
     text = "seed of fragments and resamples; default: %(default)s"
-    group.add_argument("--seed", type=options.integer_from(0), default=1, metavar="N", help=text)
+    group.add_argument("--seed", type=integer_from(0), metavar="N", help=text)
 
 
 def _add_statistics(parser: argparse.ArgumentParser) -> None:
@@ -109,11 +98,10 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         "share of viral sequences that precision, F1, MCC, FDR and ECE stand for; default: "
         "%(default)s"
     )
-    group.add_argument("--prevalence", type=_share, default=0.5, metavar="P", help=text)
+    group.add_argument("--prevalence", type=inner_share, metavar="P", help=text)
     text = "bootstrap resamples of groups; 0: no intervals; default: %(default)s"
-    group.add_argument(
-        "--bootstrap", type=options.integer_from(0), default=1000, metavar="N", help=text
-    )
+    count, name = integer_from(0), "n_resamples"
+    group.add_argument("--bootstrap", dest=name, type=count, metavar="N", help=text)
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -135,42 +123,23 @@ def _lengths(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word if word == "whole" else str(int(word)) for word in words))
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
-    return value
-
-
 def _run(arguments: argparse.Namespace) -> int:
     sources = _sources(arguments)  # wrong usage is refused before h5py and torch are imported
-    from virnucpro.cli.evaluation_text import as_text
-    from virnucpro.evaluation.regions import read_regions
-    from virnucpro.pipeline.evaluation.evaluate import evaluate, write_fragments
-    from virnucpro.pipeline.evaluation.request import Evaluation, require_extra
+    from virnucpro.lab.evaluation.evaluate import evaluate, write_fragments
+    from virnucpro.lab.evaluation.regions import read_regions
 
     others = _others(arguments)
     if not arguments.fragments_only:
-        require_extra()
-    evaluation = Evaluation(
+        require_extra("evaluate", "evaluate")
+    evaluation = replace(
+        Evaluation(**options.chosen(Evaluation, arguments)),
         sources=sources,
-        bundles=() if arguments.no_bundle else tuple(arguments.bundle or ("mini",)),
+        bundles=() if arguments.no_bundle else tuple(arguments.bundle or Evaluation.bundles),
         others=others,
-        lengths=arguments.lengths,
-        per_group=arguments.per_group,
-        per_class=arguments.per_class,
-        seed=arguments.seed,
         excluded={} if arguments.exclude is None else read_regions(arguments.exclude),
-        prevalence=arguments.prevalence,
-        n_resamples=arguments.bootstrap,
-        unanswered=arguments.unanswered,
-        precision=arguments.precision,
         origin=_origin(arguments),
     )
-    execution = execution_of(arguments)
+    execution = Execution(**options.chosen(Execution, arguments))
     with open_reporter(quiet=arguments.quiet) as reporter:
         if arguments.fragments_only:
             for path in write_fragments(evaluation, execution, reporter):
@@ -189,21 +158,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _sources(arguments: argparse.Namespace) -> "list[Source]":
-    from virnucpro.evaluation.labels import fasta_sources, read_labels
+    from virnucpro.lab.evaluation.labels import fasta_sources, read_labels
 
-    files = bool(arguments.viral or arguments.non_viral)
-    if files == (arguments.labels is not None):
-        raise UsageError("give either --labels TSV, or both --viral FASTA and --non-viral FASTA")
-    if files and arguments.split is not None:
-        raise UsageError("--split selects rows of --labels; remove it, or give --labels")
-    if files:
+    if options.are_labelled_files(arguments, "split"):
         return fasta_sources(arguments.viral, arguments.non_viral)
     return read_labels(arguments.labels, arguments.split)
 
 
-def _others(arguments: argparse.Namespace) -> "tuple[OtherTool, ...]":
-    from virnucpro.pipeline.evaluation.request import OtherTool
-
+def _others(arguments: argparse.Namespace) -> tuple[OtherTool, ...]:
     paths: dict[str, list[Path]] = defaultdict(list)
     for name, path in arguments.predictions:
         paths[name].append(Path(path))
@@ -241,12 +203,12 @@ def _number(tool: str, text: str | None) -> float | None:
 
 def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the files and options that select the labelled sequences, for evaluation.json."""
-    from virnucpro.evaluation.tables import sha256_of
+    from virnucpro.bundles.checksums import file_digest
 
     files = {"labels": arguments.labels, "exclude": arguments.exclude}
     return {
         **{
-            name: {"path": str(path), "sha256": sha256_of(path)}
+            name: {"path": str(path), "sha256": file_digest(path).sha256}
             for name, path in files.items()
             if path is not None
         },
@@ -254,3 +216,106 @@ def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
         **({"viral": [str(path) for path in arguments.viral]} if arguments.viral else {}),
         **({"non_viral": [str(one) for one in arguments.non_viral]} if arguments.non_viral else {}),
     }
+
+
+_ALL: Final = "all"
+_COLUMNS: Final = {
+    "auroc": "AUROC [95 %]",
+    "auroc_scored": "scored only",
+    "auprc": "AUPRC",
+    "recall_at_fpr_1": "recall at 1 % FP",
+    "recall_at_fpr_5": "at 5 % FP",
+    "f1": "F1",
+    "mcc": "MCC",
+    "fdr": "FDR",
+    "ece": "ECE",
+}
+_COMPARED: Final = ("auroc", "recall_at_fpr_5", "mcc")
+_MOST_KINGDOMS: Final = 20
+_FEW: Final = 20
+_RULES: Final = {"mean": "at the mean score", "lowest": "below all scores"}
+
+
+def as_text(comparison: "Comparison", prevalence: float) -> str:
+    """Return the figures of all groups, the share called viral by kingdom, and the differences."""
+    rows = [row for row in comparison.rows if row.kingdom == _ALL]
+    rules = {f"{row.tool} {_RULES[row.unanswered]}": None for row in rows}
+    head = ("tool", "length", "viral", "non-viral", "scored", *_COLUMNS.values())
+    about = (
+        f"kingdoms, and groups within a kingdom, count equally; viral share {prevalence:g}; "
+        f"fragments without a score: {', '.join(rules)}"
+    )
+    lines = [
+        about,
+        *aligned([head, *map(_figures, rows)], right=set(range(1, len(head)))),
+    ]
+    title = f"share called viral (number of fragments if below {_FEW}):"
+    lines += ["", title, *_called(comparison.rows)]
+    if comparison.differences:
+        lines += ["", "difference [95 %]:", *_differences(comparison.differences)]
+    notes = {f"no intervals at {row.length}: {row.note}" for row in rows if row.note}
+    return "\n".join([*lines, *sorted(notes)])
+
+
+def _figures(row: "Row") -> tuple[str, ...]:
+    total = row.counts["n_viral"] + row.counts["n_non_viral"]
+    cells = [_decimal(row.values[name]) for name in _COLUMNS]
+    cells[0] += _interval(row.intervals.get("auroc"))
+    return (
+        row.tool,
+        row.length,
+        f"{row.counts['n_viral']:,}",
+        f"{row.counts['n_non_viral']:,}",
+        f"{(total - row.counts['n_without_score']) / total:.1%}",
+        *cells,
+    )
+
+
+def _called(rows: "Sequence[Row]") -> list[str]:
+    """Return a table with a line per tool and kingdom, and a column per length."""
+    lengths = list(dict.fromkeys(row.length for row in rows))
+    shares: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in rows:
+        if row.group != _ALL:
+            continue
+        for label, short in (("viral", "viral"), ("non-viral", "non_viral")):
+            if row.label in (_ALL, label):
+                cell = _share(row.values[f"{short}_as_viral"], row.counts[f"n_{short}"])
+                shares.setdefault((row.tool, label, row.kingdom), {})[row.length] = cell
+    kingdoms = {name[1:] for name in shares if name[2] != _ALL}
+    shown = [name for name in shares if name[2] == _ALL or len(kingdoms) <= _MOST_KINGDOMS]
+    tools = list(dict.fromkeys(row.tool for row in rows))
+    shown.sort(key=lambda one: (tools.index(one[0]), one[1] != "viral", one[2] != _ALL, one[2]))
+    lines = [
+        (tool, label, kingdom, *(shares[tool, label, kingdom].get(one, "") for one in lengths))
+        for tool, label, kingdom in shown
+    ]
+    head = ("tool", "label", "kingdom", *lengths)
+    return aligned([head, *lines], right=set(range(3, len(head))))
+
+
+def _differences(differences: "Sequence[Difference]") -> list[str]:
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for one in differences:
+        if one.kingdom == _ALL and one.figure in _COMPARED:
+            name = (f"{one.tool} - {one.reference}", one.length)
+            text = f"{one.value:+.3f}" if not isnan(one.value) else "NA"
+            cells.setdefault(name, {})[one.figure] = text + _interval(one.interval, "+")
+    head = ("tools", "length", "AUROC", "recall at 5 % FP", "MCC")
+    lines = [(*name, *(values[figure] for figure in _COMPARED)) for name, values in cells.items()]
+    return aligned([head, *lines], right=set(range(1, len(head))))
+
+
+def _interval(interval: tuple[float, float] | None, sign: str = "") -> str:
+    if interval is None or isnan(interval[0]):
+        return ""
+    low, high = (format(value, f"{sign}.3f") for value in interval)
+    return f" [{low}, {high}]"
+
+
+def _decimal(value: float) -> str:
+    return "NA" if isnan(value) else f"{value:.3f}"
+
+
+def _share(value: float, count: int) -> str:
+    return f"{value:.1%}" + (f" ({count})" if count < _FEW else "")

@@ -9,31 +9,21 @@ import argparse
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-
-__all__ = ["add_options"]
+from virnucpro.run.options import FramesOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``frames``."""
     options.add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
-    options.add_tiling(parser, default="%(default)s")
-    options.add_strict(parser)
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-    parser.set_defaults(run=_run, window=500, tiling="published", genetic_code=1)
+    options.add(parser, FramesOptions)
+    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.jobs.write_frames import write_frames
+    from virnucpro.run.write_frames import write_frames
 
-    for path in write_frames(
-        arguments.inputs,
-        arguments.outdir,
-        window=arguments.window,
-        tiling=arguments.tiling,
-        genetic_code=arguments.genetic_code,
-        force=arguments.force,
-        strict=bool(arguments.strict),
-    ):
+    given = FramesOptions(**options.chosen(FramesOptions, arguments))
+    for path in write_frames(arguments.inputs, arguments.outdir, **vars(given)):
         print(path)
     return ExitCode.OK

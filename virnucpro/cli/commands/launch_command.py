@@ -8,9 +8,8 @@ partial; 1: no file was done.
 import argparse
 import json
 import os
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
@@ -18,31 +17,34 @@ from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
 from virnucpro.launch_dir import TSV_NAME
+from virnucpro.option import positive, seconds
+from virnucpro.run.execution import Execution
+from virnucpro.run.options import PredictOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from virnucpro.launch.results import FileResult
-    from virnucpro.launch.shares import FileShare
-
-__all__ = ["add_options"]
+    from virnucpro.launch.table import FileShare
 
 _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
 _ONLY_IN_FILES = "(sequences|viral)_.*"
 """Columns of launch.tsv that are not printed."""
+_RUN: Final = Execution(Path())
+_FILE = "maximum time per file; a file that exceeds it fails; default: none"
+_START = (
+    "maximum set-up time of a worker; a worker that exceeds it is killed; default: %(default)g s"
+)
 _PROGRESS = (
     "maximum time without progress within a file; a worker that exceeds it is replaced, and its "
     "file is retried; default: that of the worker class (virnucpro.predict: "
-    f"{options.DEFAULTS.deadlines.progress:g} s)"
+    f"{_RUN.progress_timeout:g} s)"
 )
-_TIMEOUTS = {
-    "file": (None, "maximum time per file; a file that exceeds it fails; default: none"),
-    "start": (
-        options.DEFAULTS.deadlines.start,
-        "maximum set-up time of a worker; a worker that exceeds it is killed",
-    ),
-    "progress": (None, _PROGRESS),
-}
+_TIMEOUTS: Final = (
+    ("--file-timeout", None, _FILE),
+    ("--start-timeout", _RUN.start_timeout, f"{_START}; default: {_RUN.start_timeout:g} s"),
+    ("--progress-timeout", None, _PROGRESS),
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +54,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "pattern of the file names, such as '*.fa.gz' or '**/*.fa'; default: %(default)s"
     parser.add_argument("--pattern", default="*", metavar="GLOB", help=text)
     options.add_outdir(parser, "OUT", "folder of the results")
-    options.add_devices(parser, "--gpus")
     parser.add_argument(
         "--worker",
         default="virnucpro.predict",
@@ -60,27 +61,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="class that processes a file, a virnucpro.dispatch.BaseWorker: package.module:Class "
         "or path/to/file.py:Class; default: %(default)s",
     )
-    options.add_threads(parser)
     text = "process a share of the files: this process is number K, from 0, of N that run this "
     text += "command; auto: K and N of a SLURM array, srun or MPI; default: all files"
     parser.add_argument("--task", metavar="K/N|auto", help=text)
     text = "no effect: a launch always resumes the runs in OUT"
     parser.add_argument("--resume", action="store_true", help=text)
     options.add_quiet(parser)
-    group = options.add_failures(parser, "failed workers and files", _TIMEOUTS)
-    text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
-    positive = options.positive
-    group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
-    job = parser.add_argument_group("options of the default worker, virnucpro.predict")
-    options.add_bundle(job)
-    options.add_tiling(job)
-    options.add_fallback(job)
-    options.add_min_length(job)
-    options.add_strict(job)
-    options.add_calls(parser)
-    options.add_extracts(parser)
-    options.add_precision(job)
-    options.add_stored_vectors(job)
+    title = "options of the default worker, virnucpro.predict"
+    options.add(parser, PredictOptions, title=title)
     other = parser.add_argument_group("options of other workers")
     other.add_argument(
         "--set",
@@ -91,7 +79,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
-    parser.set_defaults(run=_run, bundle=None, precision=None)
+    options.add(parser, Execution, only=("devices", "threads"))
+    group = parser.add_argument_group("failed workers and files")
+    for flag, default, text in _TIMEOUTS:
+        group.add_argument(flag, type=seconds, default=default, metavar="SECONDS", help=text)
+    text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
+    group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
+    parser.set_defaults(run=_run)
 
 
 def _keyword(text: str) -> tuple[str, object]:
@@ -113,23 +107,20 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.predict_worker import Worker
 
     worker = load_worker(arguments.worker)
-    keywords = options.job_options(arguments)
+    keywords = options.chosen(PredictOptions, arguments)
     predicts = issubclass(worker, Worker)
-    if predicts:
-        keywords.setdefault("precision", "auto")
-    elif keywords:
+    if keywords and not predicts:
         raise UsageError(
             f"--{next(iter(keywords)).replace('_', '-')} is an option of virnucpro.predict only; "
             "set keywords of the class in --worker with --set NAME=VALUE."
         )
     arguments.share = _share(arguments.task)
-    names = [field.name for field in fields(LaunchOptions)]
-    chosen = LaunchOptions(**{name: getattr(arguments, name) for name in names})
+    chosen = LaunchOptions(**options.chosen(LaunchOptions, arguments))
     try:
         report = LauncherOrchestrator().launch(
             arguments.input_dir,
             arguments.outdir,
-            arguments.gpus,
+            getattr(arguments, "devices", _RUN.devices),
             arguments.pattern,
             worker,
             options=chosen,
@@ -166,8 +157,8 @@ def _say_totals(results: "Sequence[FileResult]") -> None:
 
 def _share(task: str | None) -> "FileShare | None":
     """Return the share of the files that ``--task`` describes; None for all files."""
-    from virnucpro.launch.shares import FileShare
-    from virnucpro.pipeline.cluster.identity import parse_task, task_of
+    from virnucpro.cluster.identity import parse_task, task_of
+    from virnucpro.launch.table import FileShare
 
     if task is None:
         return None

@@ -26,11 +26,12 @@ from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
+from virnucpro.extras import require_extra
+from virnucpro.lab.validation.options import ParityOptions
+from virnucpro.option import positive
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.validation.parity import Parity
-
-__all__ = ["add_options"]
+    from virnucpro.lab.validation.parity import Parity
 
 _COLUMNS = {
     "n": ("n", ","),
@@ -47,39 +48,35 @@ _COLUMNS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``parity``."""
     model = parser.add_mutually_exclusive_group()
-    options.add_bundle(model)
-    options.add_encoder(model, required=False)
+    model.add_argument("-b", "--bundle", metavar="NAME", help="bundle; default: %(default)s")
+    text = "encoder instead of a bundle, as for virnucpro embed"
+    model.add_argument("-e", "--encoder", metavar="NAME", help=text)
     options.add_device(parser)
     text = "file with the sequences to compare; default: synthetic sequences"
     parser.add_argument("--fasta", metavar="FILE", help=text)
     text = "number of sequences to compare, up to 100,000; default: %(default)s"
-    positive = options.positive
-    parser.add_argument("-n", "--sequences", type=positive, default=64, metavar="N", help=text)
+    parser.add_argument(
+        "-n", "--sequences", dest="n_sequences", type=positive, metavar="N", help=text
+    )
     options.add_json(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, **vars(ParityOptions()))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.bundle import find_bundle
 
-    if arguments.encoder is None:
+    chosen = ParityOptions(**options.chosen(ParityOptions, arguments))
+    if chosen.encoder is None:
         find_bundle(arguments.bundle)  # an unknown name is refused before torch is imported
-    from virnucpro.pipeline.validation.parity import measure_parity
+    require_extra("models", "parity")
+    from virnucpro.lab.validation.parity import measure_parity
 
-    parity = measure_parity(
-        arguments.bundle,
-        encoder=arguments.encoder,
-        device=arguments.device,
-        precision=arguments.precision,
-        fasta=arguments.fasta,
-        n_sequences=arguments.sequences,
-        threads=arguments.threads,
-    )
+    parity = measure_parity(chosen)
     print(json.dumps(parity.as_dict(), indent=2) if arguments.json else _as_text(parity))
     compared = max(one.n for one in parity.encoders)
-    if compared < arguments.sequences:
+    if compared < chosen.n_sequences:
         say(
-            f"{arguments.fasta} has only {compared:,} items, but {arguments.sequences:,} were "
+            f"{chosen.fasta} has only {compared:,} items, but {chosen.n_sequences:,} were "
             "requested. All items of the file were compared."
         )
     return ExitCode.OK if parity.agrees else ExitCode.FAILED

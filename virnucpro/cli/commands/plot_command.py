@@ -6,15 +6,13 @@ NAME: the distribution of the scores of all sequences. Needs matplotlib: pip ins
 """
 
 import argparse
-from importlib.util import find_spec
 from pathlib import Path
 
-from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-
-__all__ = ["add_options"]
+from virnucpro.extras import require_extra
+from virnucpro.option import positive
 
 _FORMATS = ("png", "svg", "pdf")
 
@@ -27,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "figure to write: its name ends in .png, .svg or .pdf"
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
     text = "number of the sequence in its file, from 1, where names are equal"
-    parser.add_argument("--record", type=options.positive, metavar="N", help=text)
+    parser.add_argument("--record", type=positive, metavar="N", help=text)
     text = "input file of the sequence, as in the column file of predictions.tsv"
     parser.add_argument("--file", metavar="NAME", help=text)
     parser.set_defaults(run=_run)
@@ -37,12 +35,11 @@ def _run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if output.suffix.lower().removeprefix(".") not in _FORMATS:
         raise UsageError(f"{output}: unknown format; name a file ending in .png, .svg or .pdf")
-    if not find_spec("matplotlib"):
-        raise UsageError("figures need matplotlib: pip install 'virnucpro[plot]'")
-    from virnucpro.pipeline.run.report import read_run
+    require_extra("plot", "plot")
     from virnucpro.report.output_file import require_place
     from virnucpro.report.plots import plot_record, plot_scores
-    from virnucpro.report.reading.find import find_record
+    from virnucpro.report.reading.records import find_record
+    from virnucpro.run.report import read_run
 
     require_place(output)
     facts = read_run(arguments.run_folder)
@@ -51,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.name is None and arguments.record is None:
         plot_scores(facts, output)
     else:
-        record = find_record(facts.records, arguments.name, arguments.file, arguments.record)
+        record = find_record(facts.records.table, arguments.name, arguments.file, arguments.record)
         plot_record(facts, record, output)
     say(f"written: {output}")
     return ExitCode.OK

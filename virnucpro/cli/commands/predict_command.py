@@ -1,34 +1,23 @@
 """Identify viral sequences.
 
-Cut sequences into windows, translate these in six frames, embed and score the frames without a stop
-codon. DIR/predictions.tsv has one row per input sequence.
+By default the bundle mini scores windows of each sequence by their composition (words of bases and
+of peptides), in seconds on a CPU; other bundles, such as mini-deep, use language models.
+DIR/predictions.tsv has one row per input sequence.
 """
 
 import argparse
 
-from virnucpro.cli import options
-from virnucpro.cli.run_job import add_run_options, run_job
-
-__all__ = ["add_options"]
+from virnucpro.cli.run_job import add_job_options, run_job
+from virnucpro.run.options import PredictOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``predict``."""
-    add_run_options(parser)
-    options.add_bundle(parser)
-    options.add_tiling(parser)
-    options.add_fallback(parser)
-    options.add_min_length(parser)
-    options.add_strict(parser)
-    options.add_calls(parser)
-    options.add_extracts(parser)
-    options.add_report(parser)
-    options.add_precision(parser)
-    options.add_stored_vectors(parser)
+    add_job_options(parser, PredictOptions)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.predict import predict_job
+    from virnucpro.compute.predict import predict_job
 
-    return run_job(arguments, predict_job)
+    return run_job(arguments, predict_job, PredictOptions)

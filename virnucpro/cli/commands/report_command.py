@@ -10,10 +10,8 @@ from pathlib import Path
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
-
-__all__ = ["add_options"]
+from virnucpro.run.reporter import open_reporter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.run.report import report_on
+    from virnucpro.run.report import report_on
 
     with open_reporter(quiet=arguments.quiet) as reporter:
         path = report_on(arguments.run_folders, arguments.output, reporter)

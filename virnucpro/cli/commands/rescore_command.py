@@ -10,11 +10,11 @@ from pathlib import Path
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-
-__all__ = ["add_options"]
+from virnucpro.run.execution import Execution
+from virnucpro.run.options import PredictOptions
+from virnucpro.run.reporter import open_reporter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,24 +24,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
     text = "with --bundle: new folder for the tables"
     parser.add_argument("-o", "--outdir", type=Path, metavar="DIR", help=text)
-    options.add_calls(parser)
+    options.add(parser, PredictOptions, only=("preset", "threshold", "fdr", "prevalence"))
+    options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
-    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.classifier.call_options import CallOptions
-    from virnucpro.pipeline.run.rescore import OtherClassifier, rescore
+    from virnucpro.run.rescore import OtherClassifier, rescore
     from virnucpro.run_dir import RunDirectory
 
-    calls = options.call_options(arguments) or CallOptions()
+    calls = CallOptions(**options.chosen(CallOptions, arguments))
     if (arguments.bundle is None) != (arguments.outdir is None):
         raise UsageError("give --bundle and -o together, or none of them")
     other = arguments.bundle and OtherClassifier(arguments.bundle, arguments.outdir)
     with open_reporter(quiet=arguments.quiet) as reporter:
         run = RunDirectory(arguments.run_folder)
-        changes, complete = rescore(run, calls, reporter, other, lock=arguments.lock)
+        changes, complete = rescore(
+            run, calls, reporter, other, lock=getattr(arguments, "lock", True)
+        )
     lines = ["before\tnow\tsequences"]
     lines += [f"{before}\t{now}\t{number}" for (before, now), number in sorted(changes.items())]
     try:

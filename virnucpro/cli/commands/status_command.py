@@ -11,8 +11,6 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 
-__all__ = ["add_options"]
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``status``."""
@@ -22,8 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.launch.progress import LaunchProgress, is_launch, read_launch
-    from virnucpro.pipeline.run.run_progress import RunProgress, read_progress
+    from virnucpro.launch.table import LaunchProgress, is_launch, read_launch
+    from virnucpro.run.run_progress import RunProgress, read_progress
     from virnucpro.run_dir import RunDirectory
 
     run = RunDirectory(arguments.folder)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
-from virnucpro.errors import InputError, UsageError
-from virnucpro.pipeline.execution import Execution
+from virnucpro.errors import InputError
+from virnucpro.extras import require_extra
+from virnucpro.option import integer_from, positive
+from virnucpro.run.execution import Execution, RunOptions
+from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
-    from virnucpro.evaluation.labels import Source
-
-__all__ = ["add_options"]
+    from virnucpro.lab.evaluation.labels import Source
 
 _LEAST, _MOST = 60, 10_000
 """Allowed lengths of training windows in bases."""
@@ -41,33 +41,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "Markdown file whose text is appended to the card; default: none"
     parser.add_argument("--notes", type=Path, metavar="FILE", help=text)
     text = "seed of windows, folds and initial weights; default: %(default)s"
-    parser.add_argument("--seed", type=options.integer_from(0), default=1, metavar="N", help=text)
-    options.add_devices(parser, "--devices")
-    options.add_threads(parser)
-    options.add_existing(parser, "training", "labels and options")
+    parser.add_argument("--seed", type=integer_from(0), default=1, metavar="N", help=text)
+    options.add(parser, RunOptions)
     options.add_quiet(parser)
     parser.set_defaults(run=_run)
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("labelled sequences")
-    text = "table of labelled FASTA files"
-    group.add_argument("--labels", type=Path, metavar="TSV", help=text)
     text = "value of the column split whose rows are the training set; default: train"
-    group.add_argument("--split", metavar="NAME", help=text)
+    group = options.add_labelled(parser, text)
     text = (
         "value of the column split whose sequences must not be similar to the training set; "
         "default: valid, if there is such a row"
     )
     group.add_argument("--held-out", metavar="NAME", help=text)
-    text = "FASTA files of viral sequences, instead of --labels; each record is a group"
-    group.add_argument("--viral", type=Path, nargs="+", default=(), metavar="FASTA", help=text)
-    text = "FASTA files of non-viral sequences; each file is a kingdom, each record a group"
-    group.add_argument(
-        "--non-viral", "--others", type=Path, nargs="+", default=(), metavar="FASTA", help=text
-    )
-    text = "BED file of regions to leave out, such as prophages; default: none"
-    group.add_argument("--exclude", type=Path, metavar="BED", help=text)
     text = (
         "accept nearly equal sequences of different groups, or on both sides of the split, with a "
         "warning; default: refuse them"
@@ -94,8 +81,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "150,300; default: 150-1000"
     )
     group.add_argument("--lengths", type=_lengths, metavar="BASES", help=text)
+    text = (
+        "do not train a record head, which judges whole records by their genes; default: train it "
+        "for windows of composition"
+    )
+    group.add_argument("--no-records", dest="records", action="store_false", help=text)
     text = "length in bases of the bundle's windows; default: that of the first encoder's bundle"
-    group.add_argument("--window", type=options.positive, metavar="BASES", help=text)
+    group.add_argument("--window", type=positive, metavar="BASES", help=text)
 
 
 def _lengths(text: str) -> tuple[tuple[int, ...], bool]:
@@ -138,33 +130,24 @@ def read_notes(path: Path | None) -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     sources, held_out = _sources(arguments)  # wrong usage is refused before torch is imported
-    from virnucpro.evaluation.regions import read_regions
-    from virnucpro.pipeline.training.request import Training
-    from virnucpro.pipeline.training.train import train_bundle
-    from virnucpro.training.draw import CROPS, Crops
+    require_extra("models", "train")
+    from virnucpro.lab.evaluation.regions import read_regions
+    from virnucpro.lab.training.draw import CROPS, Crops
+    from virnucpro.lab.training.model import Training
+    from virnucpro.lab.training.train import train_bundle
 
-    training = Training(
-        sources=sources,
-        held_out=held_out,
-        excluded=read_regions(arguments.exclude) if arguments.exclude else {},
-        encoders=arguments.encoder or ["mini/nucleotide"],
-        name=arguments.name or arguments.outdir.absolute().name,
-        version=arguments.bundle_version,
-        description=arguments.description,
-        seed=arguments.seed,
-        notes=read_notes(arguments.notes),
-        items=arguments.items,
-        window=arguments.window,
-        crops=Crops(*arguments.lengths) if arguments.lengths else CROPS,
-        allow_similar=arguments.allow_similar,
-    )
-    execution = Execution(
-        outdir=arguments.outdir,
-        devices=arguments.devices,
-        threads=arguments.threads,
-        resume=arguments.resume,
-        force=arguments.force,
-    )
+    given = {
+        "sources": sources,
+        "held_out": held_out,
+        "excluded": read_regions(arguments.exclude) if arguments.exclude else {},
+        "encoders": arguments.encoder or ["mini/nucleotide"],
+        "name": arguments.name or arguments.outdir.absolute().name,
+        "version": arguments.bundle_version,
+        "notes": read_notes(arguments.notes),
+        "crops": Crops(*arguments.lengths) if arguments.lengths else CROPS,
+    }
+    training = Training(**options.chosen(Training, arguments) | given)
+    execution = Execution(**options.chosen(Execution, arguments))
     with open_reporter(quiet=arguments.quiet) as reporter:
         if not arguments.labels:
             reporter.warn(
@@ -178,16 +161,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _sources(arguments: argparse.Namespace) -> "tuple[list[Source], list[Source]]":
     """Return the labelled sequences of the training set, and the held-out ones."""
-    from virnucpro.evaluation.labels import fasta_sources, read_labels, splits_in
+    from virnucpro.lab.evaluation.labels import fasta_sources, read_labels, splits_in
 
-    files = bool(arguments.viral or arguments.non_viral)
-    if files == (arguments.labels is not None):
-        raise UsageError("give either --labels TSV, or both --viral FASTA and --non-viral FASTA")
-    if files and (arguments.split or arguments.held_out):
-        raise UsageError(
-            "--split and --held-out select rows of --labels; remove them, or give --labels"
-        )
-    if files:
+    if options.are_labelled_files(arguments, "split", "held_out"):
         return fasta_sources(arguments.viral, arguments.non_viral), []
     splits = splits_in(arguments.labels)
     chosen = arguments.split or "train"

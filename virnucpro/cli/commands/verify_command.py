@@ -12,8 +12,7 @@ from pathlib import Path
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-
-__all__ = ["add_options"]
+from virnucpro.run.execution import Execution
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,16 +21,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
     text = "delete damaged segments only; to recompute them, rerun the run's command with --resume"
     parser.add_argument("--repair", action="store_true", help=text)
-    options.add_no_lock(parser)
+    options.add(parser, Execution, only=("lock",))
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.run.verify import repair_run, verify_run
+    from virnucpro.run.verify import repair_run, verify_run
     from virnucpro.run_dir import RunDirectory
 
     run = RunDirectory(arguments.folder)
-    found = repair_run(run, lock=arguments.lock) if arguments.repair else verify_run(run)
+    found = (
+        repair_run(run, lock=getattr(arguments, "lock", True))
+        if arguments.repair
+        else verify_run(run)
+    )
     print(json.dumps(asdict(found), indent=2, default=str) if arguments.json else found.as_text())
     if found.problems:
         return ExitCode.FAILED

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Figures", "clock", "draw", "duration"]
+from virnucpro.console import duration
 
 _BAR_WIDTH = 12
 """Width of a progress bar in characters."""
@@ -85,26 +85,10 @@ class Figures:
     def line(self) -> str:
         """All progress numbers as one line of text."""
         parts = [f"{self.progress}, {self.failed:,} failed, {self.timeouts:,} timed out"]
-        parts.append(f"{clock(self.elapsed)} elapsed, {self.rate:,.1f} tasks/s")
+        parts.append(f"{duration(self.elapsed)} elapsed, {self.rate:,.1f} tasks/s")
         if self.left is not None:
-            parts.append(f"{clock(self.left)} left")
+            parts.append(f"{duration(self.left)} left")
         return "; ".join(parts)
-
-
-def clock(seconds: float) -> str:
-    """Format a duration in seconds as ``hours:minutes:seconds``."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
-
-
-def duration(seconds: float | None) -> str:
-    """Format a duration in seconds as microseconds, milliseconds or seconds; None as "-"."""
-    if seconds is None:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def draw(
@@ -128,8 +112,8 @@ def _overall(figures: Figures) -> Panel:
         (f"{figures.failed:,} failed", "red" if figures.failed else "dim"),
         "   ",
         (f"{figures.timeouts:,} timed out", "red" if figures.timeouts else "dim"),
-        f"\n{clock(figures.elapsed)} elapsed   {figures.rate:,.1f} tasks/s",
-        "" if figures.left is None else f"   {clock(figures.left)} left",
+        f"\n{duration(figures.elapsed)} elapsed   {figures.rate:,.1f} tasks/s",
+        "" if figures.left is None else f"   {duration(figures.left)} left",
     )
     return Panel(text, title="Tasks", border_style="cyan", title_align="left")
 
@@ -151,8 +135,8 @@ def _workers(
             Text(one["status"], style=_STYLES[one["status"]]),
             _bar(one["completed"] + one["failed"] + one["timeouts"], figures.n_tasks),
             Text("-" if task is None else describe(task), overflow="ellipsis", no_wrap=True),
-            duration(None if since is None else max(0.0, now - since)),
-            duration(one["last_duration"]),
+            "-" if since is None else duration(max(0.0, now - since)),
+            "-" if one["last_duration"] is None else duration(one["last_duration"]),
             f"{one['completed']:,}",
             f"{one['failed']:,}",
             f"{one['timeouts']:,}",

@@ -14,8 +14,6 @@ from virnucpro.dispatch.dispatcher import Dispatcher
 from virnucpro.dispatch.ui.board import Figures, draw
 from virnucpro.dispatch.worker import BaseWorker
 
-__all__ = ["LINES_S", "RichDispatcher"]
-
 LINES_S = 10.0
 """Seconds between two progress lines if the output is not a terminal."""
 

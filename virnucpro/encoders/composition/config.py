@@ -1,56 +1,45 @@
 """Settings of the composition encoder, which has no weights."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
 from virnucpro.encoders.base import View
 from virnucpro.encoders.composition.features import DIM
-from virnucpro.encoders.config import read_fields
+from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import Shapes
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.sequences.translation import genetic_code
-
-__all__ = ["FEATURES_VERSION", "CompositionConfig"]
 
 FEATURES_VERSION: Final = 1
 """Version of the features; it changes with their number, order or definition."""
 
 
 @dataclass(frozen=True, slots=True)
-class CompositionConfig:
+class CompositionConfig(EncoderConfig):
     """Version of the features, and NCBI's number of the genetic code for codons and stops."""
 
     architecture: ClassVar[str] = "composition"
     view: ClassVar[View] = "nucleotide"
     batch_tokens: ClassVar[int] = 1 << 18
+    with_torch: ClassVar[bool] = False
 
     features: int
     genetic_code: int
 
-    @classmethod
-    def read(cls, settings: Mapping[str, object], source: Path) -> "CompositionConfig":
-        """Return the settings from the file `source` after checks; unknown settings are ignored.
-
-        Raises
-        ------
-        BundleError
-            If a setting is missing or invalid, or the features have another version.
-        """
-        config = read_fields(cls, settings, source)
-        if config.features != FEATURES_VERSION:
+    def check(self, source: Path) -> None:
+        """Raise BundleError if the features have another version or the genetic code is unknown."""
+        if self.features != FEATURES_VERSION:
             raise BundleError(
-                f"{source}: has version {config.features} of the composition features; this "
+                f"{source}: has version {self.features} of the composition features; this "
                 f"version of virnucpro computes version {FEATURES_VERSION}. Use a version of "
                 "virnucpro that computes them, or another bundle."
             )
         try:
-            genetic_code(config.genetic_code)
+            genetic_code(self.genetic_code)
         except UsageError as error:
             raise BundleError(f"{source}: {error}. Get the bundle again.") from error
-        return config
 
     @property
     def dim(self) -> int:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from virnucpro.sequences.translation import CODON_LETTERS
 
-__all__ = ["GAP", "UNKNOWN_CODON", "Letters", "join"]
-
 GAP = 3
 """Unknown letters between two windows: one codon of each frame starts there."""
 
@@ -55,6 +53,12 @@ class Letters:
     numbers: NDArray[np.uint8]
     unknown: NDArray[np.uint8]
     codons: NDArray[np.uint8]
+
+
+def codon_number(codon: str) -> int:
+    """Return the number of a codon of A, C, G, T."""
+    first, second, third = (CODON_LETTERS.index(letter) for letter in codon.encode())
+    return first << 4 | second << 2 | third
 
 
 def join(windows: Sequence[bytes]) -> Letters:

@@ -16,12 +16,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from virnucpro.arrays import IntArray
 from virnucpro.encoders.composition.letters import GAP, UNKNOWN_CODON, Letters
 from virnucpro.sequences.translation import GeneticCode
-
-__all__ = ["FRAMES", "Stretches", "find_stretches", "opposite"]
-
-IntArray = NDArray[np.int64]
 
 FRAMES = 6
 _PHASES = 3
@@ -145,6 +142,14 @@ class _Frames:
 
 
 def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
+    """Return the longest stretch of each frame by one running sum over all codons.
+
+    A break is a codon that ends a stretch: a stop or an unknown codon. The weight of a stretch is
+    the difference of the running sums at two breaks. A codon weighs 2 ** 20 plus its `_tie_weight`,
+    so that the weight has the number of codons in its bits from 20 on. The key of a stretch is its
+    weight in the bits from 24 on, and below it the place of its break, in bases from the start of
+    the window. The largest key of a frame is that of its longest stretch.
+    """
     table = _tables(code, reverse)
     breaks = np.flatnonzero(table.breaks[frames.codons])
     sums = np.cumsum(table.weights[frames.codons], dtype=np.int64)[breaks]

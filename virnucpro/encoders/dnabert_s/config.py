@@ -1,13 +1,11 @@
 """Settings, tensor shapes and published files of DNABERT-S."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
 from virnucpro.encoders.base import View
-from virnucpro.encoders.config import read_fields
+from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import (
     Shapes,
@@ -18,17 +16,6 @@ from virnucpro.encoders.weights.shapes import (
     without,
 )
 from virnucpro.errors import BundleError
-
-__all__ = [
-    "FILES",
-    "PREFIX",
-    "UNUSED",
-    "DnabertSConfig",
-    "DnabertSFiles",
-    "find_published",
-    "missing_files",
-    "read_settings",
-]
 
 _SETTINGS: Final = "config.json"
 _TOKENIZER: Final = "tokenizer.json"
@@ -46,12 +33,11 @@ FILES: Final = f"{_SETTINGS}, {_TOKENIZER} and {' or '.join(_WEIGHTS)}"
 
 
 @dataclass(frozen=True, slots=True)
-class DnabertSConfig:
+class DnabertSConfig(EncoderConfig):
     """Settings of a DNABERT-S model; the fields have the names in its config.json."""
 
     architecture: ClassVar[str] = "dnabert_s"
     view: ClassVar[View] = "nucleotide"
-    batch_tokens: ClassVar[int] = 0
 
     vocab_size: int
     hidden_size: int
@@ -61,25 +47,13 @@ class DnabertSConfig:
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
 
-    @classmethod
-    def read(cls, settings: Mapping[str, object], source: Path) -> "DnabertSConfig":
-        """Check settings that were read from the file `source`; return them as a dataclass.
-
-        Unknown settings are ignored.
-
-        Raises
-        ------
-        BundleError
-            If a setting is missing or invalid, or ``hidden_size`` is not a multiple of
-            ``num_attention_heads``.
-        """
-        config = read_fields(cls, settings, source)
-        if config.hidden_size % config.num_attention_heads:
+    def check(self, source: Path) -> None:
+        """Raise BundleError if ``hidden_size`` is not a multiple of ``num_attention_heads``."""
+        if self.hidden_size % self.num_attention_heads:
             raise BundleError(
-                f"{source}: {config.hidden_size} channels cannot be divided into "
-                f"{config.num_attention_heads} attention heads. Get the encoder's files again."
+                f"{source}: {self.hidden_size} channels cannot be divided into "
+                f"{self.num_attention_heads} attention heads. Get the encoder's files again."
             )
-        return config
 
     @property
     def dim(self) -> int:
@@ -150,22 +124,3 @@ def missing_files(folder: Path) -> list[str]:
     missing = [name for name in (_SETTINGS, _TOKENIZER) if not (folder / name).is_file()]
     has_weights = any((folder / name).is_file() for name in _WEIGHTS)
     return missing if has_weights else [*missing, " or ".join(_WEIGHTS)]
-
-
-def read_settings(path: Path) -> DnabertSConfig:
-    """Return the settings in a config.json; unknown settings are ignored.
-
-    Raises
-    ------
-    BundleError
-        If the file cannot be read, is not JSON, or a setting is missing or invalid.
-    """
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(
-            f"{path}: cannot be read as JSON ({error}). Get the file again."
-        ) from error
-    if not isinstance(settings, dict):
-        raise BundleError(f"{path}: is not a JSON object. Get the file again.")
-    return DnabertSConfig.read(settings, path)

@@ -3,7 +3,6 @@
 import os
 import string
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -11,29 +10,22 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from virnucpro.encoders.base import EncoderSpec, IntArray, Precision
-from virnucpro.encoders.device import device_bytes, dtype_of, open_device
+from virnucpro.arrays import IntArray
+from virnucpro.encoders.base import EncoderSpec, Tokeniser
+from virnucpro.encoders.config import read_json
 from virnucpro.encoders.dnabert_s.config import (
     PREFIX,
     UNUSED,
     DnabertSConfig,
     DnabertSFiles,
     find_published,
-    read_settings,
 )
 from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.huggingface.config import read_json
 from virnucpro.encoders.kernels import prepack
-from virnucpro.encoders.memory import require_memory
-from virnucpro.encoders.pooled import pooled
-from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.weights.fill import fill, init_empty_weights
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
 from virnucpro.encoders.weights.shapes import without
 from virnucpro.errors import BundleError
-
-__all__ = ["BpeTokeniser", "load", "needed_tensors", "recognise"]
 
 _LETTERS: Final = bytes(
     ord(chr(byte).upper() if chr(byte) in string.ascii_letters else "N") for byte in range(256)
@@ -108,43 +100,26 @@ class BpeTokeniser:
         return enclosed and None not in (first, last)
 
 
-def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
-    """Load a DNABERT-S encoder onto a device.
+def build(
+    spec: EncoderSpec, config: DnabertSConfig, device: torch.device, dtype: torch.dtype
+) -> tuple[Tokeniser, DnabertS]:
+    """Return tokeniser and model of a DNABERT-S encoder.
 
-    Parameters
-    ----------
-    spec
-        The spec's files are ``weights`` (safetensors, or a state dict by ``torch.save``; published
-        parameter names, with or without the prefix ``bert.``) and ``tokenizer``; its config has
-        the fields of `DnabertSConfig`.
-    device
-        torch's name of the device.
-    precision
-        Type of the weights and of the arithmetic.
+    The spec's files are ``weights`` (safetensors, or a state dict by ``torch.save``; published
+    parameter names, with or without the prefix ``bert.``) and ``tokenizer``.
 
     Raises
     ------
     BundleError
         If a file cannot be read, its tensors are not those of this model, or the tokeniser has
         more ids than the model.
-    DeviceError
-        If there is no such device, or it has not enough memory.
-    UsageError
-        If there is no such precision.
     """
-    path = spec.file("weights")
-    config = DnabertSConfig.read(spec.config, path)
-    torch_device, dtype = open_device(device), dtype_of(precision)
-    shapes = config.tensor_shapes().values()
-    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
-    tokeniser = _tokeniser(spec.file("tokenizer"), config)
+    path, tokeniser = spec.file("weights"), _tokeniser(spec.file("tokenizer"), config)
     with init_empty_weights():
         model = DnabertS(config)
-    fill(model, needed_tensors(path), path, torch_device, dtype)
+    fill(model, needed_tensors(path), path, device, dtype)
     prepack(model)
-    plan = PoolingPlan(spec.pooling, config.layout)
-    module = pooled(model, plan)
-    return Encoder(spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan)
+    return tokeniser, model
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -165,14 +140,11 @@ def recognise(path: Path) -> EncoderSpec | None:
         require_intact(found.weights)
     if _is_plain_bert(found):
         return None
-    config = read_settings(found.settings)
+    config = DnabertSConfig.read(read_json(found.settings), found.settings)
     config.require_weights(shapes_in(found.weights), found.weights)
     _tokeniser(found.tokenizer, config)
-    name = path.resolve().name
     files = {"weights": found.weights.name, "tokenizer": found.tokenizer.name}
-    return EncoderSpec(
-        name, config.architecture, config.view, config.dim, path, files, asdict(config)
-    )
+    return config.spec(path.resolve().name, path, files)
 
 
 def _is_plain_bert(found: DnabertSFiles) -> bool:

@@ -20,10 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.encoder import Packed, Run, mean_of_runs
+from virnucpro.encoders.encoder import PackedBatch, Run
 from virnucpro.encoders.kernels import Dense, GatedDense, on_cache_lines
-
-__all__ = ["AlignedBias", "BiasedAttention", "DnabertS", "MirroredBias", "head_slopes"]
 
 _ALIGNMENT: Final = 16
 """The number of keys is a multiple of this. Otherwise the memory-efficient kernel copies the bias
@@ -142,7 +140,7 @@ class AlignedBias:
                     q[:, :, block.start : block.stop],
                     keys,
                     values,
-                    attn_mask=self._made(q, block).expand(len(q), -1, -1, -1),
+                    attn_mask=self._bias(q, block).expand(len(q), -1, -1, -1),
                 )
                 for block in blocks
             ],
@@ -154,10 +152,10 @@ class AlignedBias:
         if key not in self._held:
             if numbers + sum(table.numel() for table in self._held.values()) > _MOST_HELD:
                 self._held.clear()
-            self._held[key] = self._made(q, range(q.shape[2]))
+            self._held[key] = self._bias(q, range(q.shape[2]))
         return self._held[key]
 
-    def _made(self, q: torch.Tensor, queries: range) -> torch.Tensor:
+    def _bias(self, q: torch.Tensor, queries: range) -> torch.Tensor:
         """Return the ALiBi bias of `queries`: (1, heads, len(queries), keys), type of `q`."""
         length = q.shape[2]
         query = torch.arange(queries.start, queries.stop, device=q.device)
@@ -217,7 +215,7 @@ def _by_runs(
 
 
 class DnabertS(nn.Module):
-    """DNABERT-S with mean pooling to one vector per sequence; its layer ``pooler`` is omitted.
+    """DNABERT-S: vectors of tokens; its layer ``pooler`` is omitted.
 
     Residuals and norms use the dtype of the norms, which is float32 even at half precision. Linear
     layers and attention use the dtype of the linear layers.
@@ -230,15 +228,10 @@ class DnabertS(nn.Module):
         self._mirrored = MirroredBias(config.num_attention_heads)
         self._aligned = AlignedBias(config.num_attention_heads)
 
-    def hidden(self, packed: Packed) -> torch.Tensor:
-        """Return the last layer's vector of each token: (rows, dim), dtype of the layer norms."""
-        (last,) = self.states(packed, (len(self.encoder.layer),))
-        return last
-
-    def states(self, packed: Packed, layers: Sequence[int]) -> list[torch.Tensor]:
+    def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each of `layers`: (rows, dim) each.
 
-        Layer 0 are the embeddings.
+        Layer 0 are the embeddings. The dtype is that of the layer norms.
         """
         x: torch.Tensor = self.embeddings(packed.tokens)
         attend = self._mirrored if x.device.type == "cpu" else self._aligned
@@ -248,10 +241,6 @@ class DnabertS(nn.Module):
             if number in layers:
                 kept[number] = x
         return [kept[layer] for layer in layers]
-
-    def forward(self, packed: Packed) -> torch.Tensor:
-        """Return each sequence's mean vector, including [CLS] and [SEP]: (n, dim) float32."""
-        return mean_of_runs(self.hidden(packed), packed)
 
 
 class _Embeddings(nn.Module):

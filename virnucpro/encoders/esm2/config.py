@@ -1,14 +1,15 @@
 """Settings, tensor shapes and token ids of ESM-2."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
 
-from virnucpro.encoders.base import IntArray, View
-from virnucpro.encoders.config import read_fields
+from virnucpro.arrays import IntArray
+from virnucpro.encoders.base import View
+from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import (
     Shapes,
@@ -20,8 +21,6 @@ from virnucpro.encoders.weights.shapes import (
 )
 from virnucpro.errors import BundleError
 
-__all__ = ["TOKENS", "UNUSED", "Esm2Config", "tokenise_residues"]
-
 UNUSED: Final = ("lm_head.", "contact_head.")
 """Prefixes of tensors in the checkpoints that embeddings do not use."""
 
@@ -30,38 +29,25 @@ _WIDENING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Esm2Config:
+class Esm2Config(EncoderConfig):
     """Settings of an ESM-2 model; the fields are named as the arguments of fair-esm's ``ESM2``."""
 
     architecture: ClassVar[str] = "esm2"
     view: ClassVar[View] = "protein"
-    batch_tokens: ClassVar[int] = 0
 
     num_layers: int
     embed_dim: int
     attention_heads: int
     token_dropout: bool = True
 
-    @classmethod
-    def read(cls, settings: Mapping[str, object], source: Path) -> "Esm2Config":
-        """Check settings that were read from the file `source`; return them as a dataclass.
-
-        Unknown settings are ignored.
-
-        Raises
-        ------
-        BundleError
-            If a setting is missing or invalid, or an attention head has an odd number of
-            channels.
-        """
-        config = read_fields(cls, settings, source)
-        if config.embed_dim % (2 * config.attention_heads):
+    def check(self, source: Path) -> None:
+        """Raise BundleError if an attention head has an odd number of channels."""
+        if self.embed_dim % (2 * self.attention_heads):
             raise BundleError(
-                f"{source}: {config.embed_dim} channels cannot be divided into "
-                f"{config.attention_heads} attention heads with an even number of channels each. "
+                f"{source}: {self.embed_dim} channels cannot be divided into "
+                f"{self.attention_heads} attention heads with an even number of channels each. "
                 "Rotary embeddings need this. Get the encoder's files again."
             )
-        return config
 
     @property
     def dim(self) -> int:

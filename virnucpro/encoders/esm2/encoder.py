@@ -1,29 +1,28 @@
-"""ESM-2: load an encoder, and recognise fair-esm's checkpoints."""
+"""ESM-2: load an encoder, and recognise checkpoints of fair-esm and folders of Hugging Face."""
 
+import re
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import torch
 
-from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.device import device_bytes, dtype_of, open_device
-from virnucpro.encoders.encoder import Encoder
-from virnucpro.encoders.esm2.config import UNUSED, Esm2Config, tokenise_residues
-from virnucpro.encoders.esm2.huggingface import fair_names, read_settings
+from virnucpro.encoders.base import EncoderSpec, Tokeniser
+from virnucpro.encoders.config import read_json
+from virnucpro.encoders.esm2.config import TOKENS, UNUSED, Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2, inverse_frequencies
-from virnucpro.encoders.huggingface.config import WEIGHTS
-from virnucpro.encoders.memory import require_memory
-from virnucpro.encoders.pooled import pooled
-from virnucpro.encoders.pooling import PoolingPlan
-from virnucpro.encoders.weights.fill import check_layout, check_tensors, read_safetensors
+from virnucpro.encoders.huggingface.config import SETTINGS, WEIGHTS, rotary_bases
+from virnucpro.encoders.weights.fill import check_layout, check_tensors
 from virnucpro.encoders.weights.pickles import named_tensors, read_pickle, require_intact
-from virnucpro.encoders.weights.shapes import Shapes, read_shapes, require_layers, without
+from virnucpro.encoders.weights.shapes import (
+    Shapes,
+    read_shapes,
+    require_layers,
+    stored_tensors,
+    without,
+)
 from virnucpro.errors import BundleError
-
-__all__ = ["load", "needed_tensors", "read_checkpoint", "recognise"]
 
 _LINEAR: Final = ("_proj.", ".fc1.", ".fc2.")
 """Name fragments of the tensors that `Esm2` converts to the precision of the arithmetic."""
@@ -37,35 +36,22 @@ _PUBLISHED_NAMES: Final = {
 """Field of `Esm2Config` -> name of the setting in a checkpoint."""
 
 
-def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
-    """Load an ESM-2 encoder onto a device.
+def build(
+    spec: EncoderSpec, config: Esm2Config, device: torch.device, dtype: torch.dtype
+) -> tuple[Tokeniser, Esm2]:
+    """Return tokeniser and model of an ESM-2 encoder.
 
-    Parameters
-    ----------
-    spec
-        The spec's ``weights`` are fair-esm's ``.pt``, or a ``.safetensors`` file with the names of
-        `Esm2Config.tensor_shapes` or of transformers; its config has the fields of `Esm2Config`.
-    device
-        torch's name of the device.
-    precision
-        Type of the weights and of the arithmetic.
+    The spec's ``weights`` are fair-esm's ``.pt``, or a ``.safetensors`` file with the names of
+    `Esm2Config.tensor_shapes` or of transformers.
 
     Raises
     ------
     BundleError
         If a file cannot be read, or its tensors are not those of this model.
-    DeviceError
-        If there is no such device, or it has not enough memory.
-    UsageError
-        If there is no such precision.
     """
     path = spec.file("weights")
-    config = Esm2Config.read(spec.config, path)
-    torch_device, dtype = open_device(device), dtype_of(precision)
-    shapes = _all_shapes(config)
-    require_memory(spec.name, shapes.values(), precision, device, device_bytes(torch_device))
     if path.suffix == ".safetensors":
-        stored = fair_names(read_safetensors(path), path)
+        stored = fair_names(stored_tensors(path, "pt"), path)
     else:
         own, stored = read_checkpoint(path)
         if own != config:
@@ -73,14 +59,11 @@ def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
                 f"{path}: the checkpoint has {own}, but the encoder's settings are {config}. "
                 "Use settings and weights of the same model."
             )
-    tensors = _with_frequencies(stored, config)
+    shapes, tensors = _all_shapes(config), _with_frequencies(stored, config)
     rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
     check_tensors(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
-    model = Esm2(config, tensors, torch_device, dtype)
-    plan = PoolingPlan(spec.pooling, config.layout)
-    module = pooled(model, plan)
-    return Encoder(spec.name, spec.dim, config.view, tokenise_residues, module, torch_device, plan)
+    return tokenise_residues, Esm2(config, tensors, device, dtype)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -104,10 +87,7 @@ def recognise(path: Path) -> EncoderSpec | None:
     tensors = _with_frequencies(stored, config)
     check_layout(_all_shapes(config), tensors, path)
     _check_frequencies(config, tensors, path)
-    files = {"weights": path.name}
-    return EncoderSpec(
-        path.stem, config.architecture, config.view, config.dim, path.parent, files, asdict(config)
-    )
+    return config.spec(path.stem, path.parent, {"weights": path.name})
 
 
 def _recognise_folder(folder: Path) -> EncoderSpec | None:
@@ -116,11 +96,7 @@ def _recognise_folder(folder: Path) -> EncoderSpec | None:
         return None
     path = folder / WEIGHTS
     config.require_weights(fair_names(read_shapes(path), path), path)
-    files = {"weights": WEIGHTS}
-    name = folder.resolve().name
-    return EncoderSpec(
-        name, config.architecture, config.view, config.dim, folder, files, asdict(config)
-    )
+    return config.spec(folder.resolve().name, folder, {"weights": WEIGHTS})
 
 
 def needed_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -187,3 +163,122 @@ def _check_frequencies(config: Esm2Config, tensors: Mapping[str, torch.Tensor], 
                 f"{path}: the rotary frequencies in tensor {name!r} contain negative numbers, "
                 "infinity or NaN. Get the file again."
             )
+
+
+T = TypeVar("T")
+
+_EPSILON: Final = 1e-5
+_ROTARY_BASE: Final = 10_000
+
+_NAMES: Final = {
+    "attention.self.query": "self_attn.q_proj",
+    "attention.self.key": "self_attn.k_proj",
+    "attention.self.value": "self_attn.v_proj",
+    "attention.self.rotary_embeddings": "self_attn.rot_emb",
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.LayerNorm": "self_attn_layer_norm",
+    "intermediate.dense": "fc1",
+    "output.dense": "fc2",
+    "LayerNorm": "final_layer_norm",
+}
+"""Names in transformers' ``EsmModel`` -> names in fair-esm's ``ESM2``, of a layer."""
+
+_LAYER: Final = re.compile(r"layer\.(\d+)\.(.*)")
+
+_ENDS: Final = {"gamma": "weight", "beta": "bias"}
+"""Older names of the tensors of a layer norm."""
+
+_UNUSED: Final = re.compile(
+    r"(esm\.)?(contact_head|pooler|lm_head|embeddings\.(position_|layer_norm))|.*\.layer\.\*\."
+)
+"""Tensors that vectors do not need; an asterisk stands for values that all layers share."""
+
+
+def fair_names(tensors: Mapping[str, T], source: Path) -> dict[str, T]:
+    """Return tensors by their names in fair-esm; tensors that vectors do not need are left out.
+
+    A file with fair-esm's names is returned unchanged.
+
+    Raises
+    ------
+    BundleError
+        If two tensors have the same name in fair-esm.
+    """
+    if "embed_tokens.weight" in tensors:
+        return dict(tensors)
+    renamed: dict[str, T] = {}
+    for name, tensor in tensors.items():
+        if _UNUSED.match(name):
+            continue
+        if (own := _renamed(name)) in renamed:
+            raise BundleError(f"{source}: contains two tensors {own!r}. Get the file again.")
+        renamed[own] = tensor
+    return renamed
+
+
+def _renamed(name: str) -> str:
+    name = name.removeprefix("esm.")
+    if name == "embeddings.word_embeddings.weight":
+        return "embed_tokens.weight"
+    stem, _, end = name.removeprefix("encoder.").rpartition(".")
+    end = _ENDS.get(end, end)
+    if (match := _LAYER.fullmatch(stem)) and match[2] in _NAMES:
+        return f"layers.{match[1]}.{_NAMES[match[2]]}.{end}"
+    return f"{stem}.{end}"
+
+
+def read_settings(folder: Path) -> Esm2Config | None:
+    """Return the settings of ESM-2 in a Hugging Face folder; None if it has another model.
+
+    Other models of the type ``esm``, such as Nucleotide Transformer, differ in the positions, the
+    vocabulary or the layer norms. These, other rotary bases and weights in several files are left
+    to transformers.
+
+    Raises
+    ------
+    BundleError
+        If config.json cannot be read, or a setting is missing or invalid.
+    """
+    if not (folder / SETTINGS).is_file() or not (folder / WEIGHTS).is_file():
+        return None
+    found = read_json(folder / SETTINGS)
+    wanted: dict[str, Any] = {
+        "model_type": "esm",
+        "position_embedding_type": "rotary",
+        "vocab_size": len(TOKENS),
+        "layer_norm_eps": _EPSILON,
+        "emb_layer_norm_before": False,
+        "intermediate_size": 4 * _whole(found.get("hidden_size")),
+    }
+    found.setdefault("emb_layer_norm_before", False)
+    if any((found.get(name) or False) != (value or False) for name, value in wanted.items()):
+        return None
+    if not rotary_bases(found) <= {_ROTARY_BASE} or not _has_own_tokens(folder):
+        return None
+    own = {
+        "num_layers": found.get("num_hidden_layers"),
+        "embed_dim": found.get("hidden_size"),
+        "attention_heads": found.get("num_attention_heads"),
+        "token_dropout": found.get("token_dropout", False),
+    }
+    return Esm2Config.read(own, folder / SETTINGS)
+
+
+def _has_own_tokens(folder: Path) -> bool:
+    """Return whether the vocabulary files of a folder, if any, have fair-esm's ids."""
+    listed, whole = folder / "vocab.txt", folder / "tokenizer.json"
+    if listed.is_file() and listed.read_text(encoding="utf-8").split() != list(TOKENS):
+        return False
+    if not whole.is_file():
+        return True
+    content = read_json(whole)
+    model, added = content.get("model"), content.get("added_tokens")
+    ids = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(ids, dict) or not isinstance(added, list):
+        return False
+    ids = ids | {one.get("content"): one.get("id") for one in added if isinstance(one, dict)}
+    return ids == {token: number for number, token in enumerate(TOKENS)}
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0

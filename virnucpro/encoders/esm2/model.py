@@ -10,12 +10,10 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.nn.functional import gelu, layer_norm, linear
 
-from virnucpro.encoders.encoder import CPU_STEP, Packed, mean_of_runs
+from virnucpro.encoders.encoder import CPU_STEP, PackedBatch
 from virnucpro.encoders.esm2.config import Esm2Config
-from virnucpro.encoders.kernels import PackedLinear, attention_on, has_kernels
+from virnucpro.encoders.kernels import PrepackedLinear, attention_on, has_kernels
 from virnucpro.encoders.weights.fill import place
-
-__all__ = ["Esm2", "Rotation", "interleave_pairs", "inverse_frequencies", "rotate", "rotations"]
 
 _KEPT: Final = 4096
 """Number of positions with cached rotation factors: 2 MiB for heads of 128 channels."""
@@ -79,7 +77,7 @@ class Rotation:
             self._kept = table
         return table
 
-    def factors(self, packed: Packed) -> torch.Tensor:
+    def factors(self, packed: PackedBatch) -> torch.Tensor:
         """Return the rotation factors of each token: (rows, head_dim / 2) complex64."""
         return self.table(max(1, packed.longest))[packed.positions]
 
@@ -187,25 +185,11 @@ class Esm2:
         self._last_norm = source.norm("emb_layer_norm_after")
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
-    def __call__(self, packed: Packed) -> torch.Tensor:
-        """Return each sequence's mean residue vector, without <cls> and <eos>: (n, dim) float32.
-
-        Parameters
-        ----------
-        packed
-            Batch in which every sequence has at least one residue and no <mask> token.
-        """
-        return mean_of_runs(self.hidden(packed), packed, first=1, last=1)
-
-    def hidden(self, packed: Packed) -> torch.Tensor:
-        """Return the vector of each token after the final layer norm: (rows, dim) float32."""
-        (last,) = self.states(packed, (len(self._layers),))
-        return last
-
-    def states(self, packed: Packed, layers: Sequence[int]) -> list[torch.Tensor]:
+    def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each of `layers`: (rows, dim) float32 each.
 
-        Layer 0 are the embeddings. The last layer includes the final layer norm.
+        Layer 0 are the embeddings. The last layer includes the final layer norm. No sequence has a
+        <mask> token.
         """
         stream = self._embedding[packed.tokens]
         kept = {0: stream.clone()} if 0 in layers else {}
@@ -222,7 +206,7 @@ class Esm2:
         return [kept[layer] for layer in layers]
 
     def _attend(
-        self, layer: _Layer, stream: torch.Tensor, packed: Packed, factors: torch.Tensor
+        self, layer: _Layer, stream: torch.Tensor, packed: PackedBatch, factors: torch.Tensor
     ) -> None:
         normed = layer.before_attention(stream).to(self.dtype)
         joined = layer.queries_keys_values(normed).view(len(stream), 3, self._heads, -1)
@@ -285,7 +269,7 @@ def _stripe_rows(rows: int) -> int:
 def _product(weight: torch.Tensor, bias: torch.Tensor, *, activate: bool = False) -> _Step:
     """Return a function that computes rows @ weight.T + bias, then GELU if `activate` is true."""
     if has_kernels(weight.device, weight.dtype):
-        return PackedLinear(weight, bias, gelu=activate)
+        return PrepackedLinear(weight, bias, gelu=activate)
     if activate:
         return lambda rows: gelu(linear(rows, weight, bias))
     return lambda rows: linear(rows, weight, bias)

@@ -1,27 +1,18 @@
 """Settings of a model in a Hugging Face folder, and the files of the folder. Without torch."""
 
-import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
+from virnucpro.console import shortened
 from virnucpro.encoders.base import View
+from virnucpro.encoders.config import EncoderConfig, read_json
 from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import Shapes, read_shapes
 from virnucpro.errors import BundleError
-
-__all__ = [
-    "INDEX",
-    "MODEL_TYPES",
-    "SETTINGS",
-    "WEIGHTS",
-    "HuggingFaceConfig",
-    "model_files",
-    "read_json",
-    "rotary_bases",
-]
 
 SETTINGS: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
@@ -39,12 +30,19 @@ _TOKENIZER_FILES: Final = (
     "vocab.txt",
     "spiece.model",
 )
+_LAYER: Final = re.compile(r"^(?!decoder\.).*?\b(?:layer|block)\.(\d+)\.")
+"""Number of a layer in the name of a tensor of an encoder."""
+_SIZES: Final = {
+    *("hidden_size", "d_model", "num_attention_heads", "num_heads", "d_kv", "intermediate_size"),
+    *("d_ff", "vocab_size", "max_position_embeddings", "relative_attention_num_buckets"),
+}
+"""Settings that are at most the number of weights."""
 _UNUSED: Final = ("decoder.", "lm_head.", "cls.")
 """Prefixes of tensors that an encoder does not use."""
 
 
 @dataclass(frozen=True, slots=True)
-class HuggingFaceConfig:
+class HuggingFaceConfig(EncoderConfig):
     """Settings of a model, from its config.json, its tokenizer and its weights.
 
     Attributes
@@ -62,7 +60,6 @@ class HuggingFaceConfig:
     """
 
     architecture: ClassVar[str] = "huggingface"
-    batch_tokens: ClassVar[int] = 0
 
     model_type: Literal["bert", "esm", "t5"]
     width: int
@@ -75,7 +72,7 @@ class HuggingFaceConfig:
     longest: int
 
     @classmethod
-    def read(cls, settings: Mapping[str, object], source: Path) -> "HuggingFaceConfig":
+    def read(cls, settings: Mapping[str, object], source: Path) -> Self:
         """Return the settings as a dataclass after checks; unknown settings are ignored.
 
         Raises
@@ -132,8 +129,8 @@ def count_weights(shapes: Shapes) -> int:
     return sum(math.prod(s) for name, s in shapes.items() if not name.startswith(_UNUSED))
 
 
-def model_files(folder: Path) -> tuple[dict[str, str], int]:
-    """Return the name of each file of a model by its role, and the number of weights.
+def model_files(folder: Path) -> tuple[dict[str, str], Shapes]:
+    """Return the name of each file of a model by its role, and the shapes of its tensors.
 
     Raises
     ------
@@ -155,7 +152,41 @@ def model_files(folder: Path) -> tuple[dict[str, str], int]:
     for number, name in enumerate(names):
         files["weights" if number == 0 else f"weights-{number:04d}"] = name
     files |= {name: name for name in _TOKENIZER_FILES if (folder / name).is_file()}
-    return files, sum(count_weights(read_shapes(folder / name)) for name in names)
+    shapes: Shapes = {}
+    for name in names:
+        shapes |= read_shapes(folder / name)
+    return files, shapes
+
+
+def require_plain(folder: Path, settings: Mapping[str, object], shapes: Shapes) -> None:
+    """Check that a folder asks for nothing but a model of the size of its tensors.
+
+    Raises
+    ------
+    BundleError
+        If an entry of the folder is no file, the weights are quantised, or a number of config.json
+        is 0 or does not fit the tensors.
+    """
+    for entry in folder.iterdir():
+        if not (entry.is_file() or entry.is_dir()):
+            raise BundleError(f"{entry}: is not a regular file. Remove it.")
+    source = folder / SETTINGS
+    if settings.get("quantization_config") is not None:
+        raise BundleError(f"{source}: quantised weights are not supported. Get the original ones.")
+    n_layers = len({match[1] for name in shapes if (match := _LAYER.search(name))})
+    for name in {"num_hidden_layers", "num_layers"} & settings.keys():
+        if settings[name] != n_layers:
+            raise BundleError(
+                f"{source}: {name} is {shortened(repr(settings[name]))}, but the weights have "
+                f"{n_layers} layers. Get settings and weights of the same model."
+            )
+    for name in _SIZES & settings.keys():
+        size, most = settings[name], count_weights(shapes)
+        if size is not None and (type(size) is not int or not 0 < size <= most):
+            raise BundleError(
+                f"{source}: {name} is {shortened(repr(size))}, not a number from 1 to {most:,} "
+                "(all weights). Get settings and weights of the same model."
+            )
 
 
 def rotary_bases(settings: dict[str, Any]) -> set[float]:
@@ -172,22 +203,3 @@ def rotary_bases(settings: dict[str, Any]) -> set[float]:
         if type(base) not in {int, float} or not 0 < base < math.inf:
             raise BundleError(f"{SETTINGS}: invalid rope_theta {base!r}. Get the file again.")
     return set(found)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file that contains an object.
-
-    Raises
-    ------
-    BundleError
-        If the file cannot be read, or contains anything else.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(
-            f"{path}: cannot be read as JSON ({error}). Get the file again."
-        ) from error
-    if not isinstance(content, dict):
-        raise BundleError(f"{path}: is not a JSON object. Get the file again.")
-    return content

@@ -2,40 +2,34 @@
 
 import os
 import re
+import string
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import numpy as np
 import torch
 
-from virnucpro.encoders.base import EncoderSpec, Precision
-from virnucpro.encoders.device import device_bytes, dtype_of, open_device
-from virnucpro.encoders.encoder import Encoder, Packed, Run
+from virnucpro.arrays import IntArray
+from virnucpro.encoders.base import EncoderSpec, Tokeniser, View
+from virnucpro.encoders.config import read_json
+from virnucpro.encoders.encoder import PackedBatch, Run
 from virnucpro.encoders.huggingface.config import (
     MODEL_TYPES,
     SETTINGS,
     HuggingFaceConfig,
+    count_weights,
     model_files,
-    read_json,
+    require_plain,
     rotary_bases,
 )
-from virnucpro.encoders.huggingface.tokeniser import LetterTokeniser, alphabet_of, needs_spaces
-from virnucpro.encoders.memory import require_memory
-from virnucpro.encoders.pooled import pooled
-from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.errors import BundleError
-
-__all__ = ["load", "recognise"]
 
 _CLASSES: Final = {"bert": "BertModel", "esm": "EsmModel", "t5": "T5EncoderModel"}
 """Classes of transformers itself: a class named by a folder is never used."""
-
-_LAYER: Final = re.compile(r"^(?!decoder\.).*?\b(?:layer|block)\.(\d+)\.")
-"""Number of a layer in the name of a tensor of an encoder."""
 
 _COMPUTED: Final = re.compile(r"^pooler\.|inv_freq$")
 """Tensors that a file may lack: they are unused, or computed from the settings."""
@@ -45,31 +39,22 @@ _LEAST_FILLED: Final = 0.8
 """Sequences are padded together if the shortest has this share of the longest's tokens."""
 
 
-def load(spec: EncoderSpec, device: str, precision: Precision) -> Encoder:
-    """Load a model onto a device.
+def build(
+    spec: EncoderSpec, config: HuggingFaceConfig, device: torch.device, dtype: torch.dtype
+) -> tuple[Tokeniser, "TransformersStates"]:
+    """Return tokeniser and model of a Hugging Face folder.
 
     Raises
     ------
     BundleError
         If transformers is missing, a file cannot be read, or weights of the model are missing.
-    DeviceError
-        If there is no such device, or it has not enough memory.
-    UsageError
-        If there is no such precision.
     """
-    config = HuggingFaceConfig.read(spec.config, spec.folder)
-    torch_device, dtype = open_device(device), dtype_of(precision)
-    shapes = config.tensor_shapes().values()
-    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
     transformers = _transformers(spec.folder)
     tokeniser = LetterTokeniser(
         _tokenizer(transformers, spec.folder), config.alphabet, spaced=config.spaced
     )
-    model = _model(transformers, config, spec.folder, dtype).to(torch_device)
-    plan = PoolingPlan(spec.pooling, config.layout)
-    states = TransformersStates(model, config.n_layers)
-    module = pooled(states, plan)
-    return Encoder(spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan)
+    model = _model(transformers, config, spec.folder, dtype).to(device)
+    return tokeniser, TransformersStates(model, config.n_layers)
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -86,7 +71,8 @@ def recognise(path: Path) -> EncoderSpec | None:
     model_type = settings.get("model_type")
     if model_type not in MODEL_TYPES:
         return None
-    files, n_parameters = model_files(path)
+    files, shapes = model_files(path)
+    require_plain(path, settings, shapes)
     tokenizer = _tokenizer(_transformers(path), path)
     alphabet = alphabet_of(tokenizer)
     spaced = needs_spaces(tokenizer, alphabet, path)
@@ -96,23 +82,14 @@ def recognise(path: Path) -> EncoderSpec | None:
         "model_type": model_type,
         "width": settings.get(width),
         "n_layers": settings.get(layers),
-        "n_parameters": n_parameters,
+        "n_parameters": count_weights(shapes),
         "alphabet": alphabet,
         "spaced": spaced,
         "first": first,
         "last": last,
         "longest": max(0, _positions(settings) - first - last),
     }
-    config = HuggingFaceConfig.read(values, path / SETTINGS)
-    return EncoderSpec(
-        path.resolve().name,
-        config.architecture,
-        config.view,
-        config.dim,
-        path,
-        files,
-        asdict(config),
-    )
+    return HuggingFaceConfig.read(values, path / SETTINGS).spec(path.resolve().name, path, files)
 
 
 _BERT_SIZES: Final = ("hidden_size", "num_hidden_layers")
@@ -135,13 +112,13 @@ class TransformersStates:
     def __init__(self, model: Any, n_layers: int) -> None:  # noqa: ANN401 - transformers has no common type
         self.model, self._n_layers = model, n_layers
 
-    def states(self, packed: Packed, layers: Sequence[int]) -> list[torch.Tensor]:
+    def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
         parts = [self._group(packed, group, layers) for group in _groups(packed.runs)]
         return [torch.cat(of_layer) for of_layer in zip(*parts, strict=True)]
 
     def _group(
-        self, packed: Packed, runs: Sequence[Run], layers: Sequence[int]
+        self, packed: PackedBatch, runs: Sequence[Run], layers: Sequence[int]
     ) -> list[torch.Tensor]:
         lengths = torch.tensor([run.length for run in runs for _ in range(run.n)])
         places = torch.arange(runs[0].length)
@@ -181,6 +158,8 @@ def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dt
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported below
+            # a name in config.json may be that of foreign code
+            attn_implementation="eager" if config.model_type == "t5" else "sdpa",
             **options,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -188,14 +167,6 @@ def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dt
         raise BundleError(
             f"{folder}: cannot be loaded ({reason}). Get the folder again."
         ) from error
-    own_layers = (_LAYER.search(key) for key in loading["unexpected_keys"])
-    numbers = {int(found[1]) for found in own_layers if found}
-    if extra := sorted(number for number in numbers if number >= config.n_layers):
-        raise BundleError(
-            f"{folder}: the weights have layer {extra[0]} (counted from 0), but {SETTINGS} says "
-            f"that the model has {config.n_layers} layers. Get settings and weights of the same "
-            "model."
-        )
     missing = sorted(key for key in loading["missing_keys"] if not _COMPUTED.search(key))
     if missing or loading["mismatched_keys"]:
         wrong = missing or [entry[0] for entry in loading["mismatched_keys"]]
@@ -258,3 +229,91 @@ def _transformers(folder: Path) -> ModuleType:
     messages.set_verbosity_error()
     messages.disable_progress_bar()
     return transformers
+
+
+_PREFIX: Final = "<AA2fold>"
+"""Token by which ProstT5 reads amino acids; it also reads structures, as lower-case letters."""
+
+_PROBE: Final[dict[View, str]] = {
+    "nucleotide": "ACGTTGCAACGGTCTAACGTGGCA",
+    "protein": "LAGVSERTIDPKQNFYMHWC",
+}
+
+
+def _letters(unknown: str, replaced: str = "") -> bytes:
+    """Return a table of bytes: letters in upper case; `replaced` and other bytes as `unknown`."""
+    upper = (chr(byte).upper() if chr(byte) in string.ascii_letters else "" for byte in range(256))
+    return bytes(ord(one if one and one not in replaced else unknown) for one in upper)
+
+
+_TABLES: Final = {
+    ("nucleotide", False): _letters("N"),
+    ("nucleotide", True): _letters("N"),
+    ("protein", False): _letters("X"),
+    ("protein", True): _letters("X", "UZOB"),  # as the authors of ProtT5 and ProtBERT do
+}
+
+
+def alphabet_of(tokenizer: Any) -> View:  # noqa: ANN401 - transformers has no common base with types
+    """Return the kind of sequence that a tokenizer reads, from the letters in its vocabulary."""
+    entries = (entry.strip("▁#Ġ") for entry in tokenizer.get_vocab())  # special ones have brackets
+    letters = {letter for entry in entries if entry.isalpha() for letter in entry.upper()}
+    return "protein" if set("LEFIPQ") <= letters else "nucleotide"
+
+
+def needs_spaces(tokenizer: Any, alphabet: View, source: object) -> bool:  # noqa: ANN401 - as above
+    """Return whether a tokenizer reads letters with spaces between them only.
+
+    Raises
+    ------
+    BundleError
+        If a common letter is unknown with and without spaces.
+    """
+    for spaced in (False, True):
+        ids = LetterTokeniser(tokenizer, alphabet, spaced=spaced).inside(_PROBE[alphabet])
+        if tokenizer.unk_token_id not in ids:
+            return spaced
+    raise BundleError(
+        f"{source}: the tokenizer reads neither plain {alphabet} sequences nor letters with "
+        "spaces. Models of overlapping k-mers are not supported."
+    )
+
+
+class LetterTokeniser:
+    """Tokeniser of sequences with special tokens.
+
+    Letters become upper case. Other bytes become X (proteins) or N, and with spaces, as the authors
+    of ProtT5 do, U, Z, O and B become X. ProstT5's prefix is added if the vocabulary has it.
+    """
+
+    def __init__(self, tokenizer: Any, alphabet: View, *, spaced: bool) -> None:  # noqa: ANN401 - as above
+        self._tokenizer = tokenizer
+        self._table = _TABLES[alphabet, spaced]
+        self._between = " " if spaced else ""
+        self._prefix = f"{_PREFIX} " if _PREFIX in tokenizer.get_vocab() else ""
+        self._probe = _PROBE[alphabet]
+
+    def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
+        """Return the token ids of each sequence: (n_tokens,) int64 arrays."""
+        if not sequences:
+            return []
+        texts = [self._prefix + self._text(one) for one in sequences]
+        return [np.array(ids, np.int64) for ids in self._tokenizer(texts)["input_ids"]]
+
+    def inside(self, letters: str) -> list[int]:
+        """Return the token ids of a sequence without special tokens."""
+        text = self._text(letters.encode())
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def special_tokens(self) -> tuple[int, int]:
+        """Return the numbers of special tokens before and after a sequence."""
+        inside, (all_ids,) = self.inside(self._probe), self([self._probe.encode()])
+        extra = len(all_ids) - len(inside)
+        for first in range(extra + 1):
+            if all_ids[first : first + len(inside)].tolist() == inside:
+                return first, extra - first
+        raise BundleError("the tokenizer changes a sequence if it adds special tokens")
+
+    def _text(self, sequence: bytes) -> str:
+        return self._between.join(sequence.translate(self._table).decode("ascii"))

@@ -6,22 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from virnucpro.encoders.weights.shapes import require_shapes
 from virnucpro.errors import BundleError
-
-__all__ = [
-    "check_layout",
-    "check_tensors",
-    "fill",
-    "init_empty_weights",
-    "place",
-    "read_safetensors",
-]
 
 _ALTERNATIVE: Final = {
     torch.float16: ("fp16", "Use --precision bf16 or fp32"),
@@ -29,22 +18,6 @@ _ALTERNATIVE: Final = {
     torch.float32: ("fp32", "Use other weights"),
 }
 """Name of each dtype, and advice if a number is too large for it."""
-
-
-def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read every tensor of a safetensors file onto the CPU.
-
-    Raises
-    ------
-    BundleError
-        If the file is missing, damaged, or not a safetensors file.
-    """
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise BundleError(
-            f"{path}: cannot be read as safetensors ({error}). Get the file again."
-        ) from error
 
 
 def check_layout(

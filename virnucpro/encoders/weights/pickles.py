@@ -12,11 +12,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import torch
 
-from virnucpro.encoders.weights.fill import read_safetensors
-from virnucpro.encoders.weights.shapes import Shapes, read_shapes
+from virnucpro.encoders.weights.shapes import Shapes, read_shapes, stored_tensors
 from virnucpro.errors import BundleError
-
-__all__ = ["named_tensors", "read_pickle", "read_state_dict", "require_intact", "shapes_in"]
 
 
 def read_pickle(path: Path) -> object:
@@ -66,7 +63,7 @@ def read_state_dict(path: Path) -> dict[str, torch.Tensor]:
         executed.
     """
     if path.suffix == ".safetensors":
-        return read_safetensors(path)
+        return stored_tensors(path, "pt")
     return named_tensors(read_pickle(path), path)
 
 

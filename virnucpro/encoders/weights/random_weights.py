@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -17,8 +16,6 @@ from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.memory import bytes_of
 from virnucpro.encoders.registry import size_named
 from virnucpro.errors import UsageError
-
-__all__ = ["write_random_encoder"]
 
 _DEVIATION: Final = 0.02
 """Standard deviation of the weights; layer norms keep the numbers of every layer near one."""
@@ -67,7 +64,7 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
     if isinstance(size, DnabertSConfig):
         _write_tokeniser(folder / "tokenizer.json", size.vocab_size)
         files["tokenizer"] = "tokenizer.json"
-    return EncoderSpec(name, size.architecture, size.view, size.dim, folder, files, asdict(size))
+    return size.spec(name, folder, files)
 
 
 def _write_tensors(stream: IO[bytes], size: EncoderConfig) -> None:

@@ -1,14 +1,15 @@
 """Names and shapes of tensors: expected, read from a file, and compared. Does not import torch."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from virnucpro.arrays import Float32Array
 from virnucpro.errors import BundleError
-
-__all__ = ["Shapes", "affine", "norm", "read_shapes", "require_layers", "require_shapes", "without"]
 
 T = TypeVar("T")
 
@@ -38,12 +39,59 @@ def read_shapes(path: Path) -> Shapes:
     BundleError
         If the file cannot be read, or is not a safetensors file.
     """
+    with _opened(path) as tensors:
+        return {name: tuple(tensors.get_slice(name).get_shape()) for name in _names(tensors)}
+
+
+def stored_tensors(path: Path, framework: str = "numpy") -> dict[str, Any]:
+    """Read every tensor of a safetensors file as it is stored, as array or as tensor (``pt``).
+
+    Raises
+    ------
+    BundleError
+        If the file is missing, damaged or not a safetensors file.
+    """
+    with _opened(path, framework) as tensors:
+        return {name: tensors.get_tensor(name) for name in _names(tensors)}
+
+
+def read_tensors(path: Path) -> dict[str, Float32Array]:
+    """Read every tensor of a safetensors file as float32, without torch.
+
+    Raises
+    ------
+    BundleError
+        If the file is missing, damaged or not a safetensors file, or a tensor is not of the type
+        float16, float32 or float64.
+    """
+    found: dict[str, Float32Array] = {}
+    with _opened(path) as tensors:
+        for name in _names(tensors):
+            kind = tensors.get_slice(name).get_dtype()
+            if kind not in _FLOATS:
+                raise BundleError(
+                    f"{path}: tensor {name!r} has the type {kind}, not {', '.join(_FLOATS)}. Get "
+                    "the file again."
+                )
+            found[name] = tensors.get_tensor(name).astype(np.float32, copy=False)
+    return found
+
+
+_FLOATS: Final = ("F16", "F32", "F64")
+"""Names of types in a safetensors file."""
+
+
+def _names(tensors: Any) -> list[str]:  # noqa: ANN401 - the handle has no type
+    names: list[str] = tensors.keys()
+    return names
+
+
+@contextmanager
+def _opened(path: Path, framework: str = "numpy") -> Iterator[Any]:
+    """Open a safetensors file for NumPy, or for torch (``pt``)."""
     try:
-        with safe_open(path, framework="numpy") as tensors:
-            return {
-                name: tuple(tensors.get_slice(name).get_shape())
-                for name in tensors.keys()  # noqa: SIM118 - the handle is not a mapping
-            }
+        with safe_open(path, framework=framework) as tensors:
+            yield tensors
     except (OSError, SafetensorError) as error:
         raise BundleError(
             f"{path}: cannot be read as safetensors ({error}). Get the file again."

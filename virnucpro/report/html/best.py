@@ -1,39 +1,21 @@
 """The best records of a run: rows of the table of records, and tracks of window scores."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from virnucpro.arrays import IntArray
 from virnucpro.errors import StoreError
 from virnucpro.report.html.counts import SHOWN_CALLS
 from virnucpro.report.reading.facts import RunFacts
-from virnucpro.report.reading.records import RecordTable
-from virnucpro.report.reading.regions import Region
-from virnucpro.report.reading.windows import Track, read_tracks
-from virnucpro.report.tables import CALL_NAMES
-from virnucpro.report.tsv import NA
+from virnucpro.report.reading.records import RecordTable, read_tracks
+from virnucpro.tables.cells import NA
+from virnucpro.tables.columns import CALL_NAMES, PROVIRUS, Predictions, RegionTable
+from virnucpro.tables.schema import Block, Column, Values
 
-__all__ = [
-    "RECORD_COLUMNS",
-    "best_records",
-    "record_rank",
-    "record_rows",
-    "record_tracks",
-    "region_rank",
-    "region_rows",
-    "shown",
-    "track_rank",
-]
-
-RECORD_COLUMNS: Final = (
-    *("seq_name", "length", "probability", "score", "call", "tier", "status", "reason", "flags"),
-    *("likely_source", "topology", "best_window", "file", "record"),
-)
-"""Columns of predictions.tsv in the table of records, where the run has them."""
-_NUMBERS: Final = {"length", "probability", "score", "record"}
-_CANDIDATE: Final = "provirus_candidate"
 _POINTS: Final = 400
 _LONGEST: Final = 80
 
@@ -60,7 +42,7 @@ def record_rank(row: Mapping[str, Any]) -> tuple[float, ...]:
 
 def track_rank(entry: Mapping[str, Any]) -> tuple[float, ...]:
     """Return the place of a track among those of all runs: that of its record in its own run."""
-    return entry["topology"] != _CANDIDATE, entry["windows"] < 2, *record_rank(entry)
+    return entry["topology"] != PROVIRUS, entry["windows"] < 2, *record_rank(entry)
 
 
 def region_rank(row: Mapping[str, Any]) -> tuple[float, ...]:
@@ -69,30 +51,25 @@ def region_rank(row: Mapping[str, Any]) -> tuple[float, ...]:
     Regions of provirus candidates are first, then viral ones, by score, then by length.
     """
     score = -1.0 if row["score"] is None else row["score"]
-    return _region_rank(row["topology"], row["state"], score, row["length"])
+    return row["topology"] != PROVIRUS, row["state"] != "viral", -score, -row["length"]
 
 
-def _region_rank(topology: str | None, state: str, score: float, length: int) -> tuple[float, ...]:
-    evidence = -1.0 if np.isnan(score) else score
-    return topology != _CANDIDATE, state != "viral", -evidence, -length
+def record_rows(facts: RunFacts, numbers: IntArray) -> dict[str, list[Any]]:
+    """Return the columns of the table of records; numbers as numbers, missing values as None."""
+    columns = Predictions.shown("report")
+    block = facts.records.table.rows(numbers, [column.name for column in columns])
+    return {
+        "sample": [facts.sample] * len(numbers),
+        **{column.name: _plain(column, block[column.name]) for column in columns},
+        "seq_name": [shown(str(name)) for name in block["seq_name"]],
+    }
 
 
-def record_rows(facts: RunFacts, numbers: Sequence[int]) -> dict[str, list[Any]]:
-    """Return the columns of the table of records; numbers as numbers, NA as None."""
-    rows = facts.records.rows(numbers)
-    columns: dict[str, list[Any]] = {"sample": [facts.sample] * len(rows)}
-    for name in RECORD_COLUMNS:
-        cells = [row.get(name, NA) for row in rows]
-        columns[name] = [_number(cell) for cell in cells] if name in _NUMBERS else cells
-        columns[name] = [None if cell == NA else cell for cell in columns[name]]
-    columns["seq_name"] = [shown(row["seq_name"]) for row in rows]
-    return columns
-
-
-def _number(cell: str) -> float | int | None:
-    if cell == NA:
-        return None
-    return float(cell) if "." in cell else int(cell)
+def _plain(column: Column, values: Values) -> list[Any]:
+    """Return values for JSON, with None for missing ones."""
+    plain = values if isinstance(values, list) else values.tolist()
+    missing = (NA,) if column.kind == "text" else ()
+    return [None if value in missing or value != value else value for value in plain]  # noqa: PLR0124 - NaN
 
 
 def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], str]:
@@ -104,97 +81,94 @@ def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], s
     table = facts.records
     best = best_records(table, len(table))
     windows, known = table.numbers["n_windows"][best], np.isfinite(table.evidence[best])
-    candidates = _candidates(table)[best]
+    candidates = table.having("topology", PROVIRUS)[best]
     candidates &= np.cumsum(candidates) <= max(1, number // 2)
     first = np.lexsort((np.arange(len(best)), windows < 2, ~candidates))[:number]
-    chosen = [int(one) for one in best[first[known[first]]]]
-    if not chosen:
+    chosen = best[first[known[first]]]
+    if not len(chosen):
         return [], "No sequence has a score." if len(table) else ""
     try:
-        tracks = read_tracks(facts.run.windows, table, chosen)
+        tracks = read_tracks(facts.windows, table, chosen)
     except StoreError as error:
         return [], f"The scores of the windows cannot be shown: {error}"
-    regions = _regions_by_record(facts.regions or ())
+    regions = regions_by_record(facts.regions)
+    rows = record_rows(facts, chosen)
     entries = []
-    for row, track in zip(table.rows(chosen), tracks, strict=True):
-        key = (row.get("file", NA), row.get("record", NA), row["seq_name"])
-        own = [(one.start, one.end, one.state) for one in regions.get(key, ())]
+    for row, track in zip(zip(*rows.values(), strict=True), tracks, strict=True):
+        cells = dict(zip(rows, row, strict=True))
         entries.append(
             {
                 "sample": facts.sample,
-                "name": shown(row["seq_name"]),
-                "file": row.get("file", ""),
-                "record": row.get("record", ""),
-                "length": int(row["length"]),
-                "call": row["call"],
-                "probability": _number(row.get("probability", NA)),
-                "score": _number(row["score"]),
-                "source": row.get("likely_source", NA),
-                "topology": row.get("topology", NA),
-                "windows": len(track.starts),
-                "regions": own[:_POINTS],
+                "name": cells["seq_name"],
+                "file": cells["file"],
+                "record": str(cells["record"]),
+                "length": cells["length"],
+                "call": cells["call"],
+                "probability": cells["probability"],
+                "score": cells["score"],
+                "source": cells["likely_source"] or NA,
+                "topology": cells["topology"] or NA,
+                "windows": len(track["start"]),
+                "regions": regions.get((cells["file"], cells["record"]), [])[:_POINTS],
                 **_points(track),
             }
         )
     return entries, ""
 
 
-def _candidates(table: RecordTable) -> npt.NDArray[np.bool_]:
-    topology = table.words.get("topology")
-    if topology is None:
-        return np.zeros(len(table), np.bool_)
-    found: npt.NDArray[np.bool_] = topology.codes == topology.code(_CANDIDATE)
-    return found
+def regions_by_record(regions: Block | None) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    """Return start, end and state of the regions of each record, by its file and number."""
+    grouped: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
+    names = ("file", "record", "start", "end", "state")
+    columns = (np.asarray(regions[name], object).tolist() for name in names) if regions else ()
+    for file, record, *region in zip(*columns, strict=True):
+        grouped[file, record].append(tuple(region))
+    return grouped
 
 
-def _topologies(facts: RunFacts) -> Mapping[tuple[str, str, str], str]:
-    """Return the records with regions of both kinds, as keys of their regions."""
-    numbers = np.flatnonzero(_candidates(facts.records)).tolist() if facts.regions else []
-    rows = facts.records.rows(numbers)
-    return {
-        (row.get("file", NA), row.get("record", NA), row["seq_name"]): _CANDIDATE for row in rows
-    }
-
-
-def _regions_by_record(
-    regions: Sequence[Region],
-) -> Mapping[tuple[str, str, str], Sequence[Region]]:
-    found: dict[tuple[str, str, str], list[Region]] = {}
-    for one in regions:
-        found.setdefault(one.key, []).append(one)
-    return found
-
-
-def _points(track: Track) -> dict[str, list[Any]]:
+def _points(track: Block) -> dict[str, list[Any]]:
     """Return first and last base and mean score of each window, or of stretches of windows."""
-    n = len(track.starts)
+    starts, ends, scores = (np.asarray(track[name]) for name in ("start", "end", "score"))
+    n = len(starts)
     edges = np.unique(np.linspace(0, n, min(n, _POINTS) + 1).astype(np.int64))
-    known = np.isfinite(track.scores)
-    sums = np.add.reduceat(np.where(known, track.scores, 0.0), edges[:-1])
+    known = np.isfinite(scores)
+    sums = np.add.reduceat(np.where(known, scores, 0.0), edges[:-1])
     counts = np.add.reduceat(known.astype(np.int64), edges[:-1])
     means = [
         round(total / count, 3) if count else None
         for total, count in zip(sums.tolist(), counts.tolist(), strict=True)
     ]
-    starts = track.starts[edges[:-1]].tolist()
-    return {"starts": starts, "ends": track.ends[edges[1:] - 1].tolist(), "scores": means}
+    return {
+        "starts": starts[edges[:-1]].tolist(),
+        "ends": ends[edges[1:] - 1].tolist(),
+        "scores": means,
+    }
 
 
 def region_rows(facts: RunFacts, number: int) -> dict[str, list[Any]]:
     """Return the columns of the table of regions: the first ones in the order of `region_rank`."""
-    topology = _topologies(facts)
-    rows = [(one, topology.get(one.key)) for one in facts.regions or ()]
-    rows.sort(key=lambda row: _region_rank(row[1], row[0].state, row[0].score, row[0].length))
-    regions = [one for one, _ in rows[:number]]
+    regions = facts.regions or {name: [] for name in RegionTable.columns}
+    candidates = np.flatnonzero(facts.records.having("topology", PROVIRUS))
+    named = facts.records.table.rows(candidates, ("file", "record"))
+    keys = {*zip(named["file"], named["record"], strict=True)}
+    origins = zip(regions["file"], regions["record"], strict=True)
+    both = np.array([origin in keys for origin in origins], np.bool_)
+    state = np.asarray(regions["state"], object)
+    order = (
+        -np.asarray(regions["length"], np.int64),
+        -np.nan_to_num(np.asarray(regions["score"], np.float64), nan=-1.0),
+        state != "viral",
+        ~both,
+    )
+    first = np.lexsort(order)[:number].tolist()
+    score = [regions["score"][row] for row in first]
     return {
-        "sample": [facts.sample] * len(regions),
-        "seq_name": [shown(one.name) for one in regions],
-        "start": [one.start for one in regions],
-        "end": [one.end for one in regions],
-        "length": [one.length for one in regions],
-        "state": [one.state for one in regions],
-        "topology": [name for _, name in rows[:number]],
-        "score": [None if np.isnan(one.score) else round(one.score, 4) for one in regions],
-        "file": [one.file for one in regions],
-        "record": [one.record for one in regions],
+        "sample": [facts.sample] * len(first),
+        "seq_name": [shown(str(regions["seq_name"][row])) for row in first],
+        **{name: [int(regions[name][row]) for row in first] for name in ("start", "end", "length")},
+        "state": [regions["state"][row] for row in first],
+        "topology": [PROVIRUS if both[row] else None for row in first],
+        "score": [None if np.isnan(value) else float(value) for value in score],
+        "file": [regions["file"][row] for row in first],
+        "record": [str(regions["record"][row]) for row in first],
     }

@@ -1,11 +1,12 @@
 """Content of the report as plain data: one summary for each run, and what joins them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from virnucpro import __version__
+from virnucpro.console import duration, printable
 from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.report.html.best import (
     best_records,
@@ -21,14 +22,13 @@ from virnucpro.report.html.counts import (
     file_counts,
     histogram,
     length_counts,
+    no_clear_call,
     sample_counts,
-    unanswered,
 )
-from virnucpro.report.html.run_story import parameters_of, story_of
-from virnucpro.report.html.wording import answer, gap_sentences
+from virnucpro.report.html.wording import answer, bases, gap_sentences
 from virnucpro.report.reading.facts import RunFacts
-
-__all__ = ["RECORDS", "content_of"]
+from virnucpro.report.reading.history import Span
+from virnucpro.tables.columns import Predictions
 
 RECORDS: Final = 5_000
 """Records in the table of the report."""
@@ -69,24 +69,24 @@ def content_of(
 
 
 def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
-    best = [int(one) for one in best_records(facts.records, limits.records)]
+    best = best_records(facts.records, limits.records)
     tracks, no_tracks = record_tracks(facts, limits.tracks) if limits.tracks else ([], "")
     calibrated = facts.records.calibrated
     return {
         "counts": sample_counts(facts),
         "gaps": gap_sentences(facts.sample, facts.gaps(), working=facts.working),
         "lengths": length_counts(facts.records),
-        "files": file_counts(facts.records, facts.manifest["inputs"]),
+        "files": file_counts(facts.records),
         "probability": histogram(facts.records, "probability") if calibrated else None,
         "score": histogram(facts.records, "score"),
         "threshold": facts.drawn_threshold,
         "calibrated": calibrated,
-        "unanswered": unanswered(facts.records),
+        "no_clear_call": no_clear_call(facts.records),
         "records": record_rows(facts, best),
         "tracks": tracks,
         "no_tracks": no_tracks,
         "regions": region_rows(facts, limits.regions),
-        "n_regions": None if facts.regions is None else len(facts.regions),
+        "n_regions": None if facts.regions is None else len(facts.regions["state"]),
         "story": story_of(facts) if limits.details else None,
         "parameters": parameters_of(facts) if limits.details else None,
     }
@@ -107,7 +107,7 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
         "more": rest,
         "partial": [*missing, *(text for run in runs for text in run["gaps"])],
         "samples": samples,
-        "totals": {name: sum(one[name] for one in samples) for name in _TOTALS},
+        "totals": {name: sum(sample[name] for sample in samples) for name in _TOTALS},
         "lengths": _added([run["lengths"] for run in runs]),
         "files": [
             {"sample": run["counts"]["sample"], "file": file, **numbers}
@@ -120,10 +120,11 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
         "score": _histograms([run["score"] for run in runs]),
         "threshold": threshold,
         "calibrated": calibrated,
-        "unanswered": {
-            call: _entries([run["unanswered"][call] for run in runs])
+        "no_clear_call": {
+            call: _entries([run["no_clear_call"][call] for run in runs])
             for call in ("not_scored", "ambiguous")
         },
+        "columns": [(column.name, column.kind) for column in Predictions.shown("report")],
         "records": _columns([run["records"] for run in runs], record_rank),
         "tracks": sorted((track for run in runs for track in run["tracks"]), key=track_rank),
         "no_tracks": " ".join(dict.fromkeys(run["no_tracks"] for run in runs if run["no_tracks"])),
@@ -169,9 +170,158 @@ def _histograms(runs: Sequence[dict[str, list[int]] | None]) -> dict[str, list[i
 
 
 def _entries(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for entry in (entry for run in runs for entry in run):
-        own = found.setdefault(entry["name"], {**entry, "n": 0, "bases": 0})
+        own = entries.setdefault(entry["name"], {**entry, "n": 0, "bases": 0})
         own["n"] += entry["n"]
         own["bases"] += entry["bases"]
-    return sorted(found.values(), key=lambda entry: -entry["n"])
+    return sorted(entries.values(), key=lambda entry: -entry["n"])
+
+
+_GAP_S: Final = 600.0
+"""Seconds without a worker after which another chart begins."""
+_WORKERS_SHOWN: Final = 64
+_POINTS: Final = 200
+_EVENTS_SHOWN: Final = 60
+_TELLING: Final = {"launch", "failed", "dealt", "interrupted", "error", "over", "output-failed"}
+
+
+def story_of(facts: RunFacts) -> dict[str, Any]:
+    """Return facts, charts and events of a run."""
+    history = facts.history
+    telling = [event for event in history.events if event.kind in _TELLING]
+    shown = telling[-_EVENTS_SHOWN:]
+    return {
+        "sample": facts.sample,
+        "records": len(facts.records),
+        "facts": [*_facts(facts)],
+        "charts": [*_charts(facts)],
+        "events": [
+            {"time": _time(event.time), "kind": event.kind, "text": event.text} for event in shown
+        ],
+        "events_left_out": len(telling) - len(shown) + history.events_left_out,
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    manifest, history = facts.manifest, facts.history
+    launches = manifest.get("launches", ())
+    yield "started", str(manifest.get("created", ""))[:19].replace("T", " ") + " UTC"
+    if history.spans:
+        computing = sum(end - begin for begin, end in _busy(history.spans))
+        yield "computing", duration(computing)
+        if computing > 0:
+            yield "throughput", f"{bases(_answered(facts) / computing)}/s"
+    workers = {span.worker for span in history.spans}
+    devices = {
+        printable(str(device)) for launch in launches for device in launch.get("devices", ())
+    }
+    if workers:
+        yield "workers", f"{len(workers):,} ({', '.join(sorted(devices)) or 'several machines'})"
+    yield "starts of the run", f"{max(1, len(launches)):,}"
+    if workers or history.failures:
+        yield "failures of workers", f"{history.failures:,}"
+    early = sum(not span.finished for span in history.spans)
+    if early:
+        yield "attempts that ended early", f"{early:,}"
+    seconds = manifest.get("seconds", {})
+    if "index" in seconds:
+        yield "reading the input", duration(seconds["index"])
+    if "outputs" in seconds:
+        yield "writing the tables", duration(seconds["outputs"])
+
+
+def _answered(facts: RunFacts) -> int:
+    """Return the number of bases of the records that are computed."""
+    missing = facts.records.having("status", "missing")
+    return int(facts.records.numbers["length"][~missing].sum())
+
+
+def _busy(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """Return the times in which at least one worker computed."""
+    busy: list[tuple[float, float]] = []
+    for begin, end in sorted((span.begin, span.end) for span in spans):
+        if busy and begin <= busy[-1][1]:
+            busy[-1] = (busy[-1][0], max(end, busy[-1][1]))
+        else:
+            busy.append((begin, end))
+    return busy
+
+
+def _charts(facts: RunFacts) -> Iterator[dict[str, Any]]:
+    """Yield the workers over time, a chart for each time without a longer pause; the last four."""
+    groups: list[list[Span]] = []
+    last = float("-inf")
+    for span in sorted(facts.history.spans, key=lambda span: span.begin):
+        if span.begin - last > _GAP_S:
+            groups.append([])
+        groups[-1].append(span)
+        last = max(last, span.end)
+    blocks = sum(len(span.done) for span in facts.history.spans)
+    for group in groups[-4:]:
+        origin = min(span.begin for span in group)
+        names = sorted({span.worker for span in group}, key=_natural)
+        shown = set(names[:_WORKERS_SHOWN])
+        done = sorted(moment for span in group for moment in span.done)
+        chosen = range(0, len(done), -(-len(done) // _POINTS) or 1)
+        curve = [(round(done[i] - origin, 2), (i + 1) / blocks) for i in chosen]
+        if done:
+            curve.append((round(done[-1] - origin, 2), len(done) / blocks))
+        failures = [
+            round(event.time - origin, 2)
+            for event in facts.history.events
+            if event.kind == "failed"
+            and origin <= event.time <= max(span.end for span in group) + _GAP_S
+        ]
+        yield {
+            "started": _time(origin),
+            "workers": [
+                {
+                    "worker": span.worker,
+                    "begin": round(span.begin - origin, 2),
+                    "end": round(span.end - origin, 2),
+                    "finished": span.finished,
+                }
+                for span in sorted(group, key=lambda span: _natural(span.worker))
+                if span.worker in shown
+            ],
+            "workers_left_out": len(names) - len(shown),
+            "failures": failures,
+            "curve": [(at, round(part * _answered(facts))) for at, part in curve],
+        }
+
+
+def _natural(name: str) -> list[int | str]:
+    return [int(word) if word.isdecimal() else word for word in name.replace(",", "").split()]
+
+
+def parameters_of(facts: RunFacts) -> dict[str, Any]:
+    """Return parameters, rule of the calls, inputs and versions of a run."""
+    manifest = facts.manifest
+    rule = {name: value for name, value in manifest.get("calls", {}).items() if value is not None}
+    rule.setdefault("preset", "default")
+    if assumed := manifest.get("prevalence"):
+        rule["prevalence"] = f"{assumed['value']} ({assumed['low']} to {assumed['high']})"
+    if facts.threshold is not None:
+        rule["threshold"] = f"{facts.threshold:g} ({facts.scale})"
+    return {
+        "sample": facts.sample,
+        "folder": str(facts.run.root),
+        "parameters": [
+            (name, str(value))
+            for name, value in manifest["parameters"].items()
+            if value is not None
+        ],
+        "rule": [(name, str(value)) for name, value in rule.items()],
+        "inputs": [
+            (str(file["path"]), f"{file['n_records']:,}", bases(file["n_bases"]), file["sha256"])
+            for file in manifest["inputs"][:200]
+        ],
+        "inputs_left_out": max(0, len(manifest["inputs"]) - 200),
+        "versions": [(name, str(value)) for name, value in manifest.get("versions", {}).items()],
+        "fingerprint": str(manifest["fingerprint"]),
+    }

@@ -1,7 +1,6 @@
 """Numbers of the report: calls by sample, file and length, distribution of scores."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,18 +10,8 @@ from virnucpro.report.html.wording import REASONS, STATUSES
 from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import RecordTable
-from virnucpro.report.tables import CALL_NAMES
-from virnucpro.report.tsv import NA
-
-__all__ = [
-    "BINS",
-    "SHOWN_CALLS",
-    "file_counts",
-    "histogram",
-    "length_counts",
-    "sample_counts",
-    "unanswered",
-]
+from virnucpro.tables.cells import NA
+from virnucpro.tables.columns import CALL_NAMES, PROVIRUS
 
 SHOWN_CALLS: Final = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls in the order of the report."""
@@ -37,6 +26,7 @@ def sample_counts(facts: RunFacts) -> dict[str, Any]:
     """Return the numbers of one run for the comparison of samples."""
     table, lengths = facts.records, facts.records.numbers["length"]
     viral = table.called("viral")
+    expected = facts.expectation()
     return {
         "sample": facts.sample,
         "records": len(table),
@@ -46,16 +36,14 @@ def sample_counts(facts: RunFacts) -> dict[str, Any]:
         "ambiguous": int(table.called("ambiguous").sum()),
         "non_viral": int(table.called("non-viral").sum()),
         "not_scored": int(table.called("not_scored").sum()),
-        "expected_false": facts.expected_false(),
-        "provirus": _provirus_candidates(table),
+        "prevalence": expected and expected.prevalence.value,
+        "expected_false": expected and round(expected.false, 1),
+        "expected": expected.text if expected else "",
+        "warning": expected.warning if expected else "",
+        "provirus": int(table.having("topology", PROVIRUS).sum()),
         "bundle": str(facts.manifest["parameters"].get("bundle", NA)),
         "partial": bool(any(facts.gaps().values()) or facts.working),
     }
-
-
-def _provirus_candidates(table: RecordTable) -> int:
-    topology = table.words.get("topology")
-    return 0 if topology is None else topology.counts().get("provirus_candidate", 0)
 
 
 def length_counts(table: RecordTable) -> dict[str, dict[str, int]]:
@@ -64,19 +52,9 @@ def length_counts(table: RecordTable) -> dict[str, dict[str, int]]:
     return _by_call(table, classes, list(LENGTH_CLASSES))
 
 
-def file_counts(table: RecordTable, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the number of records of each input file, by call; of the first 200 files.
-
-    Tables of earlier versions do not name the file: their records are in input order.
-    """
-    column = table.words.get("file")
-    if column is not None:
-        codes, names = column.codes, list(column.names)
-    else:
-        numbers = np.array([file["n_records"] for file in inputs], np.int64)
-        names = [Path(file["path"]).name for file in inputs]
-        codes = np.repeat(np.arange(len(names), dtype=np.int32), numbers)[: len(table)]
-    return _by_call(table, codes, names)
+def file_counts(table: RecordTable) -> dict[str, Any]:
+    """Return the number of records of each input file, by call; of the first 200 files."""
+    return _by_call(table, table.words["file"].codes, table.words["file"].names)
 
 
 def _by_call(
@@ -96,10 +74,10 @@ def histogram(table: RecordTable, column: str) -> dict[str, list[int]] | None:
 
     Returns None if no record has a value.
     """
-    values = table.numbers.get(column)
-    if values is None or not np.isfinite(values).any():
-        return None
+    values = table.numbers[column]
     known = np.isfinite(values)
+    if not known.any():
+        return None
     return {
         call: np.histogram(values[known & table.called(call)], BINS, (0, 1))[0].tolist()
         for call in SHOWN_CALLS
@@ -107,20 +85,18 @@ def histogram(table: RecordTable, column: str) -> dict[str, list[int]] | None:
     }
 
 
-def unanswered(table: RecordTable) -> dict[str, list[dict[str, Any]]]:
+def no_clear_call(table: RecordTable) -> dict[str, list[dict[str, Any]]]:
     """Return the records without a score, by status, and the ambiguous ones, by reason."""
     lengths = table.numbers["length"]
-    found: dict[str, list[dict[str, Any]]] = {"not_scored": [], "ambiguous": []}
+    groups: dict[str, list[dict[str, Any]]] = {"not_scored": [], "ambiguous": []}
     for call, column, texts in (
         ("not_scored", "status", STATUSES),
         ("ambiguous", "reason", REASONS),
     ):
         among = table.called(call)
-        words = table.words.get(column)
-        if words is None:
-            continue
+        words = table.words[column]
         for name, number in sorted(words.counts(among).items(), key=lambda pair: -pair[1]):
             chosen = among & (words.codes == words.code(name))
             entry = {"name": name, "n": number, "bases": int(lengths[chosen].sum())}
-            found[call].append(entry | {"why": texts.get(name, "")})
-    return found
+            groups[call].append(entry | {"why": texts.get(name, "")})
+    return groups

@@ -23,8 +23,6 @@ from virnucpro.report.html.wording import bases, share
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
-__all__ = ["page_template", "write_page"]
-
 _SCRIPTS: Final = (
     *("assets/d3.min.js", "assets/plot.umd.min.js", "assets/tabulator.min.js"),
     *("page/figures.js", "page/tables.js"),
@@ -32,7 +30,7 @@ _SCRIPTS: Final = (
 _STYLES: Final = ("assets/tabulator.min.css", "page/report.css")
 _DATA: Final = (
     *("samples", "lengths", "files", "bins", "probability", "score", "threshold", "calibrated"),
-    *("records", "tracks", "regions", "stories", "partial"),
+    *("columns", "records", "tracks", "regions", "stories", "partial"),
 )
 """Parts of the content that the scripts read."""
 _SOURCE_MAP: Final = re.compile(r"(//|/\*)# sourceMappingURL=.*")
@@ -87,15 +85,15 @@ def page_template() -> Template:
 def _embedded(content: dict[str, Any]) -> Markup:
     """Return JSON that cannot end the element `script` in which it stands."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    for one in "<>&":
-        text = text.replace(one, f"\\u{ord(one):04x}")
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704 - escaped above
 
 
 def _policy(scripts: Iterable[str]) -> str:
     """Return the content security policy: no request, and only these scripts."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    allowed = " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -3,16 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = [
-    "REASONS",
-    "STATUSES",
-    "answer",
-    "bases",
-    "duration",
-    "gap_sentences",
-    "share",
-]
-
 STATUSES: Final[Mapping[str, str]] = {
     "no_open_frame": "A stop codon interrupts every reading frame, so there is nothing to score.",
     "too_short": "The sequence is too short for a score.",
@@ -54,14 +44,6 @@ def share(part: float, whole: float) -> str:
     return f"{percent:.{digits}f}{_SPACE}%"
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as text, such as ``2.5 h``."""
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {name}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
 def _sequences(number: int) -> str:
     return "1 sequence" if number == 1 else f"{number:,} sequences"
 
@@ -71,9 +53,11 @@ def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
     `samples` are the entries of `virnucpro.report.html.counts.sample_counts`.
     """
-    total, viral, base, viral_base, ambiguous, unscored = (
-        sum(one[name] for one in samples)
-        for name in ("records", "viral", "bases", "viral_bases", "ambiguous", "not_scored")
+    total, viral, base, viral_base, ambiguous, unscored, provirus = (
+        sum(sample[name] for sample in samples)
+        for name in (
+            *("records", "viral", "bases", "viral_bases", "ambiguous", "not_scored", "provirus"),
+        )
     )
     if not total:
         inputs = "inputs have" if len(samples) > 1 else "input has"
@@ -85,14 +69,16 @@ def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         head += f" ({share(viral, total)}; {bases(viral_base)} of {bases(base)})."
     else:
         head = f"None of {_sequences(total)}{where} is called viral ({bases(base)} of sequence)."
+    if provirus:
+        head += f" {_sequences(provirus)} with a provirus candidate."
     rest = []
-    false = [(one["viral"], one["expected_false"]) for one in samples if one["viral"]]
-    if false and all(value is not None for _, value in false):
-        expected = sum(number * value for number, value in false)
-        rest.append(
-            f"By their probabilities, {share(expected, viral)} of the viral calls are expected "
-            "to be false."
-        )
+    known = [sample for sample in samples if sample["expected"]]
+    if len(samples) == 1 and known:
+        text, warning = known[0]["expected"], known[0]["warning"]
+        rest += [f"{text[0].upper()}{text[1:]}.", *([f"{warning}."] if warning else [])]
+    elif known:
+        false = sum(sample["expected_false"] for sample in known)
+        rest.append(f"Expected false calls, at the assumed share of each sample: {false:,.0f}.")
     if ambiguous:
         rest.append(f"{_sequences(ambiguous)} {'is' if ambiguous == 1 else 'are'} ambiguous.")
     if unscored:
@@ -102,17 +88,17 @@ def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 def gap_sentences(sample: str, gaps: Mapping[str, int], *, working: bool) -> list[str]:
     """Return what makes the results of a run partial; empty for a complete run."""
-    found = []
+    sentences = []
     if working:
-        found.append(f"{sample}: a process works on this run now; its results may change.")
+        sentences.append(f"{sample}: a process works on this run now; its results may change.")
     if gaps["missing"]:
-        found.append(
+        sentences.append(
             f"{sample}: {_sequences(gaps['missing'])} not computed yet, listed in missing.tsv. "
             "Rerun the command of the run with --resume."
         )
     if gaps["quarantined"]:
-        found.append(
+        sentences.append(
             f"{sample}: the computation of {_sequences(gaps['quarantined'])} failed repeatedly, "
             "see quarantine.tsv."
         )
-    return found
+    return sentences

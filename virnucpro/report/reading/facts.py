@@ -1,17 +1,22 @@
 """Everything that a report says about one run, read from its folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
+from virnucpro.classifier.prevalence import Expectation, Prevalence
 from virnucpro.report.reading.history import History, read_history
 from virnucpro.report.reading.records import RecordTable, read_records
-from virnucpro.report.reading.regions import Region, read_regions
 from virnucpro.run_dir import RunDirectory
+from virnucpro.tables.columns import Predictions, RegionTable, Windows
+from virnucpro.tables.read import ComputedTable, ReadableTable, StoredTable, joined
+from virnucpro.tables.schema import Block, TableBlock
+from virnucpro.tables.source import RunScores
 
-__all__ = ["RunFacts", "read_facts"]
+_REGION: Final = ("seq_name", "start", "end", "length", "state", "score", "file", "record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +29,10 @@ class RunFacts:
         Name of the run in the report.
     manifest
         Content of run.json.
+    records, windows
+        Counted columns of predictions.tsv, and windows.tsv.
     regions
-        Rows of regions.tsv; None if the run has no such file.
+        Columns of regions.tsv; None if the run has no such file.
     working
         Whether another process works in the folder now.
     """
@@ -34,7 +41,8 @@ class RunFacts:
     sample: str
     manifest: Mapping[str, Any]
     records: RecordTable
-    regions: Sequence[Region] | None
+    windows: ReadableTable
+    regions: Block | None
     history: History
     working: bool = False
 
@@ -72,31 +80,49 @@ class RunFacts:
         status = self.records.words["status"].counts()
         return {"missing": status.get("missing", 0), "quarantined": status.get("quarantined", 0)}
 
-    def expected_false(self) -> float | None:
-        """Return the expected share of non-viral records among the viral calls; None if unknown."""
-        viral = self.records.called("viral")
-        if not self.records.calibrated or not viral.any():
+    def expectation(self) -> Expectation | None:
+        """Return what is expected of the viral calls; None without a calibration."""
+        assumed = self.manifest.get("prevalence")
+        if not assumed:
             return None
-        share = float(np.nanmean(1 - self.records.numbers["probability"][viral]))
-        return None if np.isnan(share) else share
+        viral = self.records.called("viral")
+        false = float((1 - self.records.numbers["probability"][viral]).sum(dtype=np.float64))
+        return Expectation(Prevalence(**assumed), int(viral.sum()), false)
 
 
 def read_facts(
-    run: RunDirectory, manifest: Mapping[str, Any], sample: str, *, working: bool = False
+    run: RunDirectory,
+    manifest: Mapping[str, Any],
+    sample: str,
+    *,
+    working: bool = False,
+    scores: RunScores | None = None,
 ) -> RunFacts:
     """Read the tables and logs of a run of predict.
+
+    Parameters
+    ----------
+    scores
+        Scores and calls whose tables were just written; None to read the tables.
 
     Raises
     ------
     StoreError
         If a table is missing or damaged.
     """
+
+    def table(schema: type[TableBlock], path: Path) -> ReadableTable:
+        return StoredTable(schema, path) if scores is None else ComputedTable(schema, path, scores)
+
     return RunFacts(
         run=run,
         sample=sample,
         manifest=manifest,
-        records=read_records(run.predictions),
-        regions=read_regions(run.root / "regions.tsv"),
+        records=read_records(table(Predictions, run.predictions)),
+        windows=table(Windows, run.windows),
+        regions=joined(table(RegionTable, run.regions).blocks(_REGION))
+        if run.regions.exists()
+        else None,
         history=read_history(run),
         working=working,
     )

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["Event", "History", "Span", "plain_words", "read_history"]
-
 _BEGUN: Final = re.compile(r"rank \d+ of \d+: ([\d,]+) units")
 _COMMITTED: Final = re.compile(r"rank \d+: unit \d+")
 _FINISHED: Final = re.compile(r"rank \d+: [\d,]+ units computed in ")
@@ -100,7 +98,7 @@ def read_history(run: RunDirectory) -> History:
         part = run.part(name) if name else run
         prefix = f"task {int(name.split('.')[0])}, " if name else ""
         own = [*_events(part)]
-        events += [Event(one.time, one.kind, prefix + one.text) for one in own]
+        events += [Event(event.time, event.kind, prefix + event.text) for event in own]
         for path in _worker_logs(part):
             match = _WORKER_LOG.fullmatch(path.name)
             assert match

@@ -10,8 +10,6 @@ from typing import Any, Final
 from virnucpro.errors import StoreError
 from virnucpro.launch_dir import JSON_NAME, TSV_NAME, task_tables
 
-__all__ = ["LaunchGaps", "read_launch_gaps"]
-
 _COMPLETE: Final = {"done", "skipped"}
 _NAMED: Final = 5
 _LONGEST: Final = 240
@@ -80,20 +78,20 @@ def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
     for table in tables:
         try:
             source = Path(table.get("input_dir", content["input_dir"]))
-            for one in table["files"]:
-                name = str(Path(one["file"]).relative_to(source))
-                entries[name] = (name, str(one["status"]), str(one["error"] or ""))
+            for entry in table["files"]:
+                name = str(Path(entry["file"]).relative_to(source))
+                entries[name] = (name, str(entry["status"]), str(entry["error"] or ""))
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(folder / JSON_NAME, error) from error
-    found = []
+    gaps = []
     for name, status, why in entries.values():
         known = folder / name in reported
         if status in _COMPLETE and not known:
-            found.append((name, "missing", "its run folder has no tables"))
+            gaps.append((name, "missing", "its run folder has no tables"))
         elif status not in _COMPLETE and not (status == "partial" and known):
-            found.append((name, status, why))
-    found.sort(key=lambda one: one[1] == "left")  # failures first
-    return LaunchGaps(folder, len(entries), found)
+            gaps.append((name, status, why))
+    gaps.sort(key=lambda gap: gap[1] == "left")  # failures first
+    return LaunchGaps(folder, len(entries), gaps)
 
 
 def _content(path: Path) -> dict[str, Any]:

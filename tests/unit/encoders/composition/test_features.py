@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.composition.coding import PROPERTIES
-from virnucpro.encoders.composition.features import DIM, NAMES, features
+from virnucpro.encoders.composition.features import DIM, NAMES, PROPERTIES, features
 from virnucpro.sequences.translation import GENETIC_CODES, reverse_complement
 
 CODE = GENETIC_CODES[11]

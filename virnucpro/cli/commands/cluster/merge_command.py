@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.cluster.merge import Merged
-
-__all__ = ["add_options"]
+    from virnucpro.cluster.merge import Merged
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +27,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "waits up to 90 s until killed tasks are known"
     )
     parser.add_argument("--then-rescue", action="store_true", help=text)
-    options.add_report(parser)
+    options.add(parser, Execution, only=("report", "lock"))
     options.add_quiet(parser)
-    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.cluster.merge import merge
+    from virnucpro.cluster.merge import merge
 
     folder = arguments.folder
     stopped = "All segments are kept. Rerun the command."
@@ -45,8 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
             folder,
             reporter,
             then_rescue=arguments.then_rescue,
-            lock=arguments.lock,
-            report=arguments.report,
+            **options.chosen(Execution, arguments),
         )
         reporter.finish(merged.outcome, if_partial=_next_step(merged, folder))
     if not quiet:
@@ -64,8 +61,9 @@ def _next_step(merged: "Merged", folder: Path) -> str:
 
 
 def _lines(merged: "Merged") -> Iterator[str]:
-    yield f"units: {merged.units - merged.missing:,} of {merged.units:,} valid"
-    if merged.duplicates:
-        yield f"{merged.duplicates:,} segments are copies of units that two workers computed"
+    outcome = merged.outcome
+    yield f"units: {outcome.units - len(outcome.missing_units):,} of {outcome.units:,} valid"
+    if outcome.copies:
+        yield f"{outcome.copies:,} segments are copies of units that two workers computed"
     if merged.next_round is not None:
         yield f"round {merged.next_round.number} begun for {len(merged.next_round.units):,} units"

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-from virnucpro.pipeline.execution import Execution
+from virnucpro.option import positive, seconds
+from virnucpro.run.execution import Execution
+from virnucpro.run.options import EmbedOptions, PredictOptions
+from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.cluster.plan import Plan
-    from virnucpro.pipeline.jobs.job import Job, Reporter
+    from virnucpro.cluster.plan import Plan
+    from virnucpro.run.job import Job
+    from virnucpro.run.reporter import Reporter
     from virnucpro.runtime.devices import Kind
 
-__all__ = ["add_options", "add_plan_options", "model_name", "plan_from", "rank_count"]
-
-_BUNDLE = "mini"
-"""Default of the option ``--bundle``."""
 _MOST_RANKS = 65_536
 
 
@@ -37,15 +36,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
     text = "print the plan, and write no file outside of a temporary folder"
     parser.add_argument("--dry-run", action="store_true", help=text)
-    parser.add_argument("--force", action="store_true", help="delete the run in RUN")
+    options.add(parser, Execution, only=("force", "lock"))
     options.add_quiet(parser)
-    options.add_no_lock(parser)
     parser.set_defaults(run=_run)
 
 
 def rank_count(text: str) -> int:
     """Return a planned number of workers from the command line."""
-    count = options.positive(text)
+    count = positive(text)
     if count > _MOST_RANKS:
         raise argparse.ArgumentTypeError(f"{count:,}: give at most {_MOST_RANKS:,} workers")
     return count
@@ -58,28 +56,19 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     text = "kind of the workers' devices; default: cuda if this machine has a GPU, else cpu"
     parser.add_argument("--kind", choices=("cpu", "cuda"), help=text)
     text = "rows per second of one worker (sequences/s of virnucpro bench there): print hours"
-    parser.add_argument("--throughput", type=options.seconds, metavar="ROWS", help=text)
-    options.add_encoder(parser, required=False)
-    options.add_bundle(parser)
-    options.add_tiling(parser)
-    options.add_fallback(parser)
-    options.add_min_length(parser)
-    options.add_strict(parser)
-    options.add_force_alphabet(parser)
-    options.add_calls(parser)
-    options.add_extracts(parser)
-    options.add_precision(parser)
-    options.add_stored_vectors(parser)
+    parser.add_argument("--throughput", type=seconds, metavar="ROWS", help=text)
+    options.add(parser, PredictOptions)
+    options.add(parser, EmbedOptions, only=("encoder", "force_alphabet"))
 
 
 def plan_from(arguments: argparse.Namespace, outdir: Path, reporter: "Reporter") -> "Plan":
     """Create the run that the options describe, in `outdir`."""
-    from virnucpro.pipeline.cluster.plan import plan_run
+    from virnucpro.cluster.plan import plan_run
     from virnucpro.runtime.devices import list_gpus
 
     kind: Kind = arguments.kind or ("cuda" if list_gpus() else "cpu")
     job, model = _job(arguments)
-    execution = Execution(outdir=outdir, force=arguments.force, lock=arguments.lock)
+    execution = Execution(**options.chosen(Execution, arguments) | {"outdir": outdir})
     return plan_run(job, execution, reporter, workers=arguments.ranks, kind=kind, model=model)
 
 
@@ -100,22 +89,21 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     """Return the job, and the bundle or encoder for the tasks: a name, or an absolute path."""
-    from virnucpro.pipeline.jobs.embed_job import embed_job
-    from virnucpro.pipeline.predict import predict_job
+    from virnucpro.compute.predict import predict_job
+    from virnucpro.run.embed_job import embed_job
 
-    given = options.job_options(arguments)
-    model = model_name(str(arguments.encoder or arguments.bundle))
-    if arguments.encoder is not None and arguments.bundle != _BUNDLE:
-        raise UsageError("give --bundle or --encoder: a run has scores, or vectors of one encoder")
-    if arguments.encoder is None:
-        if "force_alphabet" in given:
+    predicts = options.chosen(PredictOptions, arguments)
+    embeds = options.chosen(EmbedOptions, arguments)
+    if "encoder" not in embeds:
+        if "force_alphabet" in embeds:
             raise UsageError("--force-alphabet is for --encoder: remove it")
-        return predict_job(arguments.inputs, **given), model
-    del given["bundle"]
-    other = sorted({*given} - {"encoder", "precision", "embeddings", "strict", "force_alphabet"})
-    if other:
+        model = predicts.get("bundle", PredictOptions.bundle)
+        return predict_job(arguments.inputs, **predicts), model_name(model)
+    if "bundle" in predicts:
+        raise UsageError("give --bundle or --encoder: a run has scores, or vectors of one encoder")
+    if other := sorted(predicts.keys() - embeds):
         raise UsageError(f"--{other[0].replace('_', '-')} has no effect with --encoder: remove it")
-    return embed_job(arguments.inputs, **given), model
+    return embed_job(arguments.inputs, **embeds), model_name(embeds["encoder"])
 
 
 def model_name(given: str) -> str:

@@ -10,9 +10,8 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.commands.cluster.plan_command import model_name, rank_count
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
-
-__all__ = ["add_options"]
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import open_reporter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,17 +22,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "bundle or encoder of the run; default: that of the last round"
     parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
     options.add_quiet(parser)
-    options.add_no_lock(parser)
+    options.add(parser, Execution, only=("lock",))
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.cluster.merge import rescue
+    from virnucpro.cluster.merge import rescue
 
     folder = arguments.folder
     with open_reporter(quiet=arguments.quiet) as reporter:
         model = arguments.bundle and model_name(arguments.bundle)
-        begun = rescue(folder, reporter, workers=arguments.ranks, model=model, lock=arguments.lock)
+        lock = getattr(arguments, "lock", True)
+        begun = rescue(folder, reporter, workers=arguments.ranks, model=model, lock=lock)
     if begun is None:
         print(f"{folder}: no unit is missing. Write the tables with virnucpro merge {folder}")
     else:

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from virnucpro.cli import options
 from virnucpro.cli.commands.cluster.plan_command import add_plan_options, plan_from
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
 from virnucpro.console import say
 from virnucpro.errors import EngineError, UsageError
+from virnucpro.option import integer_from, positive
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
-    from virnucpro.pipeline.engines.request import Engine, Request
-
-__all__ = ["add_options"]
+    from virnucpro.cluster.request import Engine, Request
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     engines = ("slurm", "local", "ray")
     parser.add_argument("--engine", choices=engines, default="slurm", help=text)
     text = "number of tasks; default: the planned number of workers; with the engine local, 1"
-    parser.add_argument("--tasks", type=options.positive, metavar="N", help=text)
+    parser.add_argument("--tasks", type=positive, metavar="N", help=text)
     text = "maximum number of tasks at once; default: no limit"
-    parser.add_argument("--limit", type=options.positive, metavar="M", help=text)
+    parser.add_argument("--limit", type=positive, metavar="M", help=text)
     text = "further rounds for missing units; default: %(default)s"
-    count = options.integer_from(0)
-    parser.add_argument("--rescues", type=count, default=1, metavar="R", help=text)
+    parser.add_argument("--rescues", type=integer_from(0), default=1, metavar="R", help=text)
     text = "print a shell script with the sbatch commands, and run nothing"
     parser.add_argument("--print", dest="only_print", action="store_true", help=text)
     text = "options of virnucpro work in one text, such as --work-options='--threads 4'"
@@ -56,10 +55,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     text += "default: the path of this program"
     parser.add_argument("--program", type=_words, metavar="TEXT", help=text)
-    options.add_no_lock(parser)
+    options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
     add_plan_options(parser)
-    parser.set_defaults(run=_run, force=False, behind=[])
+    parser.set_defaults(run=_run, behind=[])
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -70,7 +69,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.engines.slurm_jobs import script, submissions
+    from virnucpro.cluster.slurm import script, submissions
 
     request = _request(arguments)
     if request is None:
@@ -87,10 +86,10 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
 
     Without open units the tasks end at once, and the merge writes the tables.
     """
-    from virnucpro.pipeline.cluster.work import is_complete
-    from virnucpro.pipeline.engines.request import Request
-    from virnucpro.pipeline.parts.rounds import read_latest_round
-    from virnucpro.pipeline.run.manifest import read_manifest
+    from virnucpro.cluster.request import Request
+    from virnucpro.cluster.work import is_complete
+    from virnucpro.compute.rounds import read_latest_round
+    from virnucpro.run.manifest import read_manifest
     from virnucpro.run_dir import RunDirectory
 
     if arguments.only_print and arguments.engine != "slurm":
@@ -115,7 +114,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
         work_options=arguments.work_options,
         engine_options=tuple(arguments.behind),
         merge_options=arguments.merge_options,
-        lock=arguments.lock,
+        lock=getattr(arguments, "lock", True),
         quiet=arguments.quiet,
     )
 
@@ -126,7 +125,7 @@ def _tasks(arguments: argparse.Namespace, planned: int) -> int:
 
 def _check_tasks(arguments: argparse.Namespace, planned: int) -> None:
     """Check that SLURM takes the number of tasks; commands may be printed without SLURM."""
-    from virnucpro.pipeline.engines.slurm import require_array
+    from virnucpro.cluster.slurm import require_array
 
     if arguments.engine != "slurm" or (arguments.only_print and not which("scontrol")):
         return
@@ -155,8 +154,9 @@ def _planned(arguments: argparse.Namespace) -> Path:
 def _refuse_plan_options(arguments: argparse.Namespace) -> None:
     plain = argparse.ArgumentParser()
     add_plan_options(plain)
-    for name, default in vars(plain.parse_args([])).items():
-        if getattr(arguments, name) != default:
+    defaults = vars(plain.parse_args([]))
+    for name in sorted(plain.get_default("offered") | defaults.keys() - {"offered"}):
+        if getattr(arguments, name, None) != defaults.get(name):
             raise UsageError(
                 f"--{name.replace('_', '-')} needs input files and -o: this run is planned already "
                 "(for tasks, give --work-options)"
@@ -173,13 +173,13 @@ def _this_program() -> tuple[str, ...]:
 
 def _engine(name: str) -> "Engine":
     if name == "local":
-        from virnucpro.pipeline.engines.local import LocalEngine
+        from virnucpro.cluster.request import LocalEngine
 
         return LocalEngine()
     if name == "ray":
-        from virnucpro.pipeline.engines.ray_tasks import RayEngine
+        from virnucpro.cluster.ray_tasks import RayEngine
 
         return RayEngine()
-    from virnucpro.pipeline.engines.slurm import SlurmEngine
+    from virnucpro.cluster.slurm import SlurmEngine
 
     return SlurmEngine(print)

@@ -10,16 +10,14 @@ virnucpro merge lists the missing sequences; 143 stopped by SIGTERM or SIGUSR1.
 
 import argparse
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.cli.progress import open_reporter
-from virnucpro.cli.run_job import add_failure_options, execution_of
 from virnucpro.console import say
-
-__all__ = ["add_options"]
+from virnucpro.option import seconds
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import open_reporter
 
 _LEAD_S = 30.0
 
@@ -31,30 +29,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", metavar="K/N", help=text)
     text = "bundle or encoder of the run, if it has another path here; default: as planned"
     parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
-    options.add_devices(parser, "--devices")
-    options.add_threads(parser)
     options.add_quiet(parser)
     text = "seconds after SIGTERM or SIGUSR1 to finish the unit that is computed; default: 30"
-    parser.add_argument("--lead", type=options.seconds, default=_LEAD_S, metavar="S", help=text)
+    parser.add_argument(
+        "--lead", dest="stop_timeout", type=seconds, default=_LEAD_S, metavar="S", help=text
+    )
     text = (
         "minimum seconds from another worker's start of a unit until this worker computes the same "
         "unit, if it has no other work; default: 120"
     )
-    parser.add_argument("--copy-after", type=options.seconds, default=120.0, metavar="S", help=text)
-    add_failure_options(parser)
+    parser.add_argument("--copy-after", type=seconds, default=120.0, metavar="S", help=text)
     # `work` needs no lock, and never replaces or resumes a run.
-    existing = {"resume": None, "force": False, "check_inputs": False, "lock": False}
-    parser.set_defaults(run=_run, redeal=False, **existing)
+    execution = ("devices", "threads", "log_format", "max_restarts")
+    options.add(parser, Execution, only=(*execution, "start_timeout", "progress_timeout"))
+    parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.pipeline.cluster.identity import parse_task, task_of
-    from virnucpro.pipeline.cluster.work import work
+    from virnucpro.cluster.identity import parse_task, task_of
+    from virnucpro.cluster.work import work
 
     task = parse_task(arguments.task) if arguments.task else task_of(os.environ)
-    execution = execution_of(arguments)
-    deadlines = replace(execution.deadlines, stop=arguments.lead)
-    execution = replace(execution, deadlines=deadlines)
+    execution = Execution(**options.chosen(Execution, arguments), lock=False, redeal=False)
     stopped = "Finished units are kept. Start the same command again, here or elsewhere."
     with open_reporter(quiet=arguments.quiet, if_stopped=stopped, resumable=stopped) as reporter:
         worked = work(

@@ -67,6 +67,14 @@
     const words = [row.status === "scored" ? null : row.status, row.reason, row.flags];
     row.note = [...new Set(words.filter(Boolean).flatMap((word) => word.split(",")))].join(",") || null;
   }
+  // Columns of the run without a place of their own stand before the file.
+  const placed = ["seq_name", "length", "probability", "score", "call", "tier", "topology", "likely_source", "file", "record"];
+  const noted = ["status", "reason", "flags", "best_window"];
+  const others = data.columns.filter(([name]) => ![...placed, ...noted].includes(name) && used(records, name)).map(([name, kind]) => {
+    const title = name.replaceAll("_", " ");
+    if (kind === "text" || kind === "name") return choice(title, name, records, { minWidth: 110 });
+    return number(title, name, kind === "number" ? decimal : whole, { minWidth: 110 });
+  });
   const recordColumns = [
     several ? choice("sample", "sample", records) : null,
     text("sequence", "seq_name", { formatter: nameCell, minWidth: 170, widthGrow: 3 }),
@@ -78,6 +86,7 @@
     used(records, "topology") ? choice("topology", "topology", records, { minWidth: 120 }) : null,
     used(records, "likely_source") ? choice("resembles", "likely_source", records, { minWidth: 112 }) : null,
     used(records, "note") ? text("note", "note", { minWidth: 110 }) : null,
+    ...others,
     used(records, "file") ? choice("file", "file", records, { minWidth: 110 }) : null,
     used(records, "record") ? number("no.", "record", whole, { minWidth: 68 }) : null,
   ].filter(Boolean);
@@ -109,8 +118,10 @@
       text("sample", "sample", { minWidth: 150, widthGrow: 2 }),
       number("sequences", "records", whole, { minWidth: 108 }), number("bases", "bases", whole, { minWidth: 110 }),
       number("viral", "viral", whole), number("viral share", "share", share, { headerFilter: false }),
+      used(samples, "prevalence") ? number("assumed share", "prevalence", share, { minWidth: 118, headerFilter: false }) : null,
+      used(samples, "prevalence") ? number("expected false", "expected_false", decimal, { minWidth: 118 }) : null,
       number("viral bases", "viral_bases", whole, { minWidth: 110 }), number("ambiguous", "ambiguous", whole, { minWidth: 108 }),
       number("not scored", "not_scored", whole), choice("bundle", "bundle", samples), choice("state", "state", samples),
-    ], 25);
+    ].filter(Boolean), 25);
   }
 })();

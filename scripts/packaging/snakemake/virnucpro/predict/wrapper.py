@@ -16,6 +16,8 @@ FILES = {
     "viral_gz": "viral.fasta.gz",
     "viral_fastq": "viral.fastq",
     "viral_fastq_gz": "viral.fastq.gz",
+    "viruses": "viruses.fasta",
+    "viruses_gz": "viruses.fasta.gz",
     "viral_regions": "viral_regions.fasta",
     "viral_regions_gz": "viral_regions.fasta.gz",
     "viral_regions_fastq": "viral_regions.fastq",

@@ -15,6 +15,7 @@ process VIRNUCPRO_PREDICT {
     tuple val(meta), path("${prefix}.windows.tsv"), emit: windows
     tuple val(meta), path("${prefix}.run.json"), emit: run
     tuple val(meta), path("${prefix}.viral.fast[aq]*"), emit: viral, optional: true
+    tuple val(meta), path("${prefix}.viruses.fasta*"), emit: viruses, optional: true
     tuple val(meta), path("${prefix}.regions.*"), emit: regions, optional: true
     tuple val(meta), path("${prefix}.viral_regions.fast[aq]*"), emit: viral_regions, optional: true
     tuple val(meta), path("${prefix}.scores.bedgraph"), emit: scores, optional: true

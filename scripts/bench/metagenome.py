@@ -1,0 +1,139 @@
+"""Calls of a bundle in simulated metagenomes, whose viral records are known.
+
+Draws contigs from the genomes of one split, predicts them with ``virnucpro.classify``, and prints
+for each share of viral contigs: the estimated prevalence with its interval, and for several rules
+of the calls the number of viral calls, precision, recall, and the stated and the realised rate of
+false calls.
+
+    python scripts/train_mini.py ... --out OUT     # writes OUT/labels.tsv and OUT/exclude.bed
+    python scripts/bench/metagenome.py --labels OUT/labels.tsv --exclude OUT/exclude.bed
+        [--bundle B] [--contigs 3000] [--viral .01 .05 .5] [--keep DIR]
+
+Lengths are log-normal with a median of 2 kb, from 1 to 30 kb. Of the viral contigs, 80 % are of
+phages; of the others, 85 % are of bacteria and archaea. The groups of each of the four kinds are
+equally likely.
+"""
+
+import argparse
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import virnucpro
+from virnucpro.classifier.call_options import PRESETS
+from virnucpro.lab.evaluation.labels import read_labels
+from virnucpro.lab.evaluation.regions import read_regions
+from virnucpro.lab.training.genomes import VIRUS, Genome, read_genomes
+
+MEDIAN, SPREAD, CONTIGS = 2_000, 0.9, (1_000, 30_000)
+PHAGES, PROKARYOTES = ("small_phage", "tailed_phage"), ("bacteria", "archaea")
+PHAGE_SHARE, PROKARYOTE_SHARE = 0.8, 0.85
+LEAST_KNOWN = 0.9
+FDR = 0.05
+
+Kinds = Mapping[tuple[bool, bool], Sequence[Sequence[Genome]]]
+"""Groups of genomes by kind: whether viral, and whether of phages or prokaryotes."""
+
+
+def main() -> None:
+    """Print the figures of one bundle."""
+    options = _options()
+    excluded = read_regions(options.exclude) if options.exclude else {}
+    genomes = read_genomes(read_labels(options.labels, options.split), excluded)
+    kinds = _kinds(genomes)
+    print(
+        "| true | estimate, interval | rule | called | precision | recall | FDR stated, realised |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as scratch:
+        for share in options.viral:
+            folder = options.keep or Path(scratch)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"metagenome-{share:g}.fa"
+            drawn = draw_contigs(kinds, options.contigs, share, options.seed)
+            viral = []
+            with path.open("wb") as stream:
+                for number, (genome, start, bases) in enumerate(drawn):
+                    viral.append(genome.viral)
+                    name = f"{'virus' if genome.viral else 'other'}_{number:06d}"
+                    stream.write(f">{name} {genome.name} {start}\n".encode() + bases + b"\n")
+            for row in figures(path, np.array(viral), options.bundle):
+                print(row, flush=True)
+
+
+def _kinds(genomes: Sequence[Genome]) -> Kinds:
+    groups: dict[tuple[str, str], list[Genome]] = defaultdict(list)
+    for genome in genomes:
+        groups[genome.key].append(genome)
+    kinds = defaultdict(list)
+    for (kingdom, _), members in groups.items():
+        viral = kingdom == VIRUS
+        usual = members[0].source in PHAGES if viral else kingdom in PROKARYOTES
+        kinds[viral, usual].append(members)
+    return kinds
+
+
+def draw_contigs(
+    kinds: Kinds, n_contigs: int, share: float, seed: int
+) -> Iterator[tuple[Genome, int, bytes]]:
+    """Yield genome, first base and bases of contigs; a kind without a group gives its turn away."""
+    dice = np.random.default_rng([seed, round(1e4 * share)])
+    count = 0
+    while count < n_contigs:
+        viral = bool(dice.random() < share)
+        usual = bool(dice.random() < (PHAGE_SHARE if viral else PROKARYOTE_SHARE))
+        groups = kinds.get((viral, usual)) or kinds[viral, not usual]
+        length = int(np.clip(dice.lognormal(np.log(MEDIAN), SPREAD), *CONTIGS))
+        members = groups[int(dice.integers(len(groups)))]
+        long = [(one, bases) for one in members for bases in one.sequences if len(bases) >= length]
+        if not long:
+            continue
+        genome, sequence = long[int(dice.integers(len(long)))]
+        start = int(dice.integers(len(sequence) - length + 1))
+        bases = sequence[start : start + length]
+        if len(bases.translate(None, b"ACGT")) <= (1 - LEAST_KNOWN) * length:
+            count += 1
+            yield genome, start, bases
+
+
+def figures(path: Path, viral: np.ndarray, bundle: str) -> Iterator[str]:
+    """Yield a row of the table for each rule."""
+    with virnucpro.classify(path, bundle=bundle) as result:
+        table, expected = result.predictions, result.expectation
+        probability, fdr = (np.asarray(table[name], float) for name in ("probability", "fdr"))
+        call, tier = (np.asarray(table[name], object) for name in ("call", "tier"))
+    assert expected is not None
+    assumed = expected.prevalence
+    first = f"{viral.mean():.3f} | {assumed.value:.3f}, {assumed.low:.3f} to {assumed.high:.3f}"
+    rules = {f"fdr {FDR:g}": np.nan_to_num(fdr, nan=1) <= FDR}
+    for number, name in enumerate(PRESETS):
+        rules[name] = np.isin(tier, PRESETS[number:])
+    assert (rules["default"] == (call == "viral")).all()
+    for name, called in rules.items():
+        n, right = int(called.sum()), int((called & viral).sum())
+        precision, recall = right / n if n else np.nan, right / max(1, viral.sum())
+        stated = float((1 - probability[called]).mean()) if n else np.nan
+        yield (
+            f"| {first} | {name} | {n:,} | {precision:.2f} | {recall:.2f} | "
+            f"{stated:.2f}, {1 - precision:.2f} |"
+        )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--labels", type=Path, required=True)
+    parser.add_argument("--exclude", type=Path)
+    parser.add_argument("--split", default="valid", help="default: %(default)s")
+    parser.add_argument("--bundle", default="mini", help="default: %(default)s")
+    parser.add_argument("--contigs", type=int, default=3_000, help="default: %(default)s")
+    parser.add_argument("--viral", type=float, nargs="+", default=[0.01, 0.05, 0.5], metavar="P")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder for the contigs")
+    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

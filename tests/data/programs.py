@@ -1,0 +1,35 @@
+"""Programs that tests run."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def run_captured(*words, **options) -> subprocess.CompletedProcess[str]:
+    """Run a program; return its exit code, standard output and standard error."""
+    defaults = {"capture_output": True, "text": True, "timeout": 100}
+    return subprocess.run([*map(str, words)], check=False, **defaults | options)
+
+
+def with_fault(fired, **plan) -> list[str]:
+    """Return the first words of a command line whose ranks fail; see tests/data/faulty.py."""
+    words = [sys.executable, Path(__file__).with_name("faulty.py")]
+    return [*map(str, words), json.dumps({"fired": str(fired), **plan})]
+
+
+def stuck_after(number, fired) -> list[str]:
+    """Return the first words of a command line whose ranks never end after `number` commits."""
+    return with_fault(fired, point="commit", number=number, how="sleep")
+
+
+def load_script(name) -> ModuleType:
+    """Import a file of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,120 @@
+"""A model that is loaded once."""
+
+import threading
+
+import numpy as np
+import pytest
+from record_bundle import save_record_bundle
+
+import virnucpro
+from virnucpro.run.verify import verify_run
+from virnucpro.run_dir import RunDirectory
+
+TABLES = ("predictions", "windows", "regions")
+
+
+@pytest.fixture(scope="module")
+def model():
+    with virnucpro.load("mini") as opened:
+        yield opened
+
+
+def columns(table):
+    names = table.columns if hasattr(table, "columns") else table.dtype.names
+    return {name: (table[name].dtype, list(map(str, table[name]))) for name in names}
+
+
+@pytest.mark.parametrize("bundle", ["mini", "records"])
+def test_a_model_predicts_as_a_run_with_a_folder(bundle, pairs, tables, tmp_path):
+    if bundle == "records":
+        bundle = save_record_bundle(tmp_path / "records").path
+    expected = virnucpro.classify(pairs, bundle=bundle, outdir=tmp_path / "run", threads=1)
+    with virnucpro.load(bundle) as model, model.classify(pairs, threads=1) as result:
+        for name in TABLES:
+            assert columns(getattr(result, name)) == columns(getattr(expected, name))
+        assert (result.calls, result.warnings) == (expected.calls, expected.warnings)
+        assert verify_run(RunDirectory(result.outdir)).problems == ()
+        written = result.outdir
+    assert not written.exists()
+    with pytest.raises(virnucpro.RunError, match="removed"):
+        result.outdir  # noqa: B018
+
+
+def test_a_model_writes_a_run_folder_if_there_is_an_outdir(model, pairs, tmp_path, run):
+    with model.classify(pairs, outdir=tmp_path / "run", threads=1) as result:
+        assert columns(result.predictions) == columns(run.predictions)
+    assert verify_run(RunDirectory(tmp_path / "run")).problems == ()
+
+
+def test_a_model_embeds_as_the_function(model, pairs, tmp_path):
+    deep = virnucpro.load("mini-deep")
+    for one, options in ((model, {}), (deep, {"pooling": "none"})):
+        found = one.embed(pairs, "nucleotide", threads=1, **options)
+        name = f"{one.name}/nucleotide"
+        expected = virnucpro.embed(pairs, name, outdir=tmp_path / name, threads=1, **options)
+        assert (found.ids, found.views) == (expected.ids, expected.views)
+        np.testing.assert_array_equal(found.matrix, expected.matrix)
+        np.testing.assert_array_equal(found.offsets, expected.offsets)
+    with pytest.raises(virnucpro.UsageError, match="mini-deep has no encoder ''"):
+        deep.embed(pairs)
+
+
+def test_another_rule_and_a_copy(model, pairs, tmp_path, run):
+    stored = virnucpro.classify(pairs, outdir=tmp_path / "run", threads=1)
+    memory = model.classify(pairs, threads=1)
+    for result, name in ((stored, "a"), (memory, "b")):
+        assert result.calls == run.calls == {"non-viral": 3, "not_scored": 1}
+        again = result.rescore(threshold=0.0)
+        assert again.calls == {"viral": 3, "not_scored": 1}
+        assert len(again.viral()) == 3
+        saved = again.save(tmp_path / name)
+        assert columns(virnucpro.read_predictions(saved)) == columns(again.predictions)
+        with pytest.raises(virnucpro.RunExistsError):
+            again.save(saved)
+    assert verify_run(RunDirectory(tmp_path / "b")).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 99}, "^layer=99: .* has 1 layers"),
+        ({"max_length": 0}, "^invalid max_length=0: "),
+        ({"resume": True, "force": True}, "^resume=True keeps the run and force=True replaces it"),
+    ],
+)
+def test_errors_name_keywords(options, message, pairs):
+    with pytest.raises(virnucpro.VirnucproError, match=message):
+        virnucpro.embed(pairs, "mini-deep/nucleotide", **options)
+
+
+def test_bundles_are_listed():
+    assert virnucpro.list_bundles()["mini"].window == 500
+
+
+def test_many_calls_leave_nothing_behind(model, pairs, run, own_temporary_folder):
+    expected = np.asarray(run.predictions["score"])
+    for _ in range(200):
+        np.testing.assert_array_equal(model.score(pairs, threads=1), expected)
+    assert list(own_temporary_folder.iterdir()) == []
+
+
+def test_threads_share_a_model(model, pairs, run):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(model.score(pairs, threads=1)))
+        for _ in range(4)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    np.testing.assert_array_equal(found, [np.asarray(run.predictions["score"])] * 4)
+
+
+def test_a_closed_model_and_wrong_options_are_refused(model, pairs):
+    with pytest.raises(TypeError, match="wndow"):
+        model.classify(pairs, wndow=3)
+    closed = virnucpro.load()
+    closed.close()
+    with pytest.raises(virnucpro.RunError, match="this model is closed"):
+        closed.classify(pairs)

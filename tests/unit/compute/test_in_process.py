@@ -1,0 +1,133 @@
+"""Runs in one process that keeps its models: their folders are like those of other runs."""
+
+import json
+import os
+
+import pytest
+from samples import random_records
+
+from virnucpro.compute.predict import predict, predict_job, run_in_process
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run_progress import read_progress
+from virnucpro.run.verify import verify_run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Device
+from virnucpro.store.segment import read_segment
+from virnucpro.store.writer import ShardWriter
+
+
+@pytest.fixture(scope="module")
+def models():
+    from virnucpro.compute.rank_encoder import Models
+
+    job = predict_job((), precision="fp32")
+    return Models.of(job, "cpu")
+
+
+@pytest.fixture
+def do(tmp_path, models):
+    """Return a function that predicts synthetic records in a folder."""
+
+    def run(name, n_records, progressed=lambda: None):
+        path = tmp_path / f"{name}.fa"
+        path.write_text(random_records(n_records, seed=name, most=60))
+        folder = RunDirectory(tmp_path / name)
+        execution = Execution(folder.root, threads=1, resume=True)
+        job = predict_job((str(path),), precision="fp32")
+        device, reporter = Device("cpu"), Reporter()
+        return folder, run_in_process(job, execution, reporter, device, models, progressed)
+
+    return run
+
+
+def test_consecutive_runs_share_their_models(do, models):
+    encoders = list(models.encoders)
+    for name, n_records in (("one", 5), ("two", 70)):
+        folder, (outcome, computed) = do(name, n_records)
+        assert outcome.complete
+        assert outcome.records == {"scored": n_records}
+        assert computed == len(folder.segments()) > 0
+        assert verify_run(folder).problems == ()
+        progress = read_progress(folder)
+        assert progress.state == "complete"
+        assert progress.ranks["0"]["state"] == "succeeded"
+        (launch,) = json.loads(folder.run_json.read_text())["launches"]
+        assert launch["ranks"]["0"]["rows"] == progress.rows_total
+    assert models.encoders == encoders
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "line"),
+    [
+        (OSError, "failed", "worker 0 failed: OSError: the disk is gone; failed permanently; "),
+        (SystemExit, "stopped", "the run was stopped by the disk is gone"),
+    ],
+)
+def test_a_failed_run_is_recorded_and_resumed(do, monkeypatch, tmp_path, error, state, line):
+    commit, folder = ShardWriter.commit, RunDirectory(tmp_path / "failing")
+
+    def fail_at_the_third(self, segment):
+        if segment.unit == 2:
+            raise error("the disk is gone")
+        return commit(self, segment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardWriter, "commit", fail_at_the_third)
+        with pytest.raises(error):
+            do("failing", 100)
+    progress = read_progress(folder)
+    assert (progress.state, progress.units_done) == ("incomplete", 2)
+    assert progress.ranks["0"]["state"] == state
+    assert "the disk is gone" in progress.ranks["0"]["reason"]
+    (launch,) = json.loads(folder.run_json.read_text())["launches"]
+    assert launch["ranks"]["0"]["state"] == state
+    assert "the disk is gone" in launch["ranks"]["0"]["reason"]
+    assert launch["seconds"]["ranks"] > 0
+    log = (folder.logs / "coordinator.log").read_text()
+    assert line in log
+    assert "launch 1 ended after" in log
+
+    _, (outcome, computed) = do("failing", 100)
+    assert outcome.complete
+    assert computed == progress.units_total - 2 > 0
+    launches = json.loads(folder.run_json.read_text())["launches"]
+    assert [launch["n_units"] for launch in launches] == [computed + 2, computed]
+
+
+def test_each_batch_is_a_heartbeat(do):
+    heartbeats = []
+    _, (_, computed) = do("beats", 70, lambda: heartbeats.append(1))
+    assert computed > 1
+    # two encoders, each reports a batch at its start and at its end
+    assert len(heartbeats) >= 4 * computed
+
+
+def test_a_complete_run_is_surveyed_once_and_not_computed_again(do, monkeypatch):
+    do("same", 70)
+    surveyed = []
+
+    def counted(path, **options):
+        surveyed.append(path)
+        return read_segment(path, **options)
+
+    monkeypatch.setattr("virnucpro.store.coverage.read_segment", counted)
+    folder, (outcome, computed) = do("same", 70)
+    assert computed == 0
+    assert outcome.complete
+    assert len(json.loads(folder.run_json.read_text())["launches"]) == 1
+    assert sorted(surveyed) == [path for _, path in folder.segments()]
+
+
+def test_a_run_in_the_calling_process_leaves_it_as_it_was(tmp_path):
+    """Models are loaded for the run; the number of threads stays that of the caller."""
+    import torch
+
+    (tmp_path / "in.fa").write_text(f">a\n{'GCT' * 200}\n")
+    threads = torch.get_num_threads()
+    execution = Execution(tmp_path / "run", devices="cpu", threads=threads + 1, in_process=True)
+    outcome = predict(predict_job(tmp_path / "in.fa"), execution)
+    assert outcome.complete
+    progress = read_progress(RunDirectory(tmp_path / "run"))
+    assert progress.ranks["0"]["pid"] == os.getpid()
+    assert torch.get_num_threads() == threads

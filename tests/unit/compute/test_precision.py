@@ -1,0 +1,92 @@
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.cli.main import main
+from virnucpro.compute import preflight
+from virnucpro.compute.predict import predict_job
+from virnucpro.compute.preflight import (
+    default_precision,
+    settled,
+    weight_bytes,
+)
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.memory import bytes_of
+from virnucpro.encoders.registry import PUBLISHED
+from virnucpro.run.creation import open_run
+from virnucpro.run.execution import Execution
+from virnucpro.run.manifest import read_manifest
+from virnucpro.run.reporter import Reporter
+from virnucpro.run_dir import RunDirectory
+
+EXAMPLE = "tests/data/example.fa"
+AMX = {"avx512_bf16", "amx_bf16", "amx_tile"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "n_bytes", "verified", "wanted"),
+    [
+        ("cuda", set(), 10**10, (), "fp16"),
+        ("cuda", AMX, 10**10, (), "fp16"),
+        ("cuda", AMX, 10**6, ("bf16",), "fp32"),
+        ("cpu", AMX, 10**10, ("bf16",), "bf16"),
+        ("cpu", AMX, 10**10, (), "fp32"),
+        ("cpu", AMX, 10**10, ("fp16",), "fp32"),
+        ("cpu", AMX, 10**8, ("bf16",), "bf16"),
+        ("cpu", AMX, 10**8 - 1, ("bf16",), "fp32"),
+        ("cpu", {"avx512_bf16"}, 10**10, ("bf16",), "fp32"),
+        ("cpu", set(), 10**10, ("bf16",), "fp32"),
+    ],
+)
+def test_auto_follows_device_size_and_the_card(kind, flags, n_bytes, verified, wanted):
+    assert default_precision(kind, flags, n_bytes, verified) == wanted
+
+
+def test_a_job_carries_what_the_card_verified(monkeypatch):
+    metrics = {"verified_precisions": ["bf16"]}
+    opened = replace(open_bundle("mini"), metrics=metrics)
+    monkeypatch.setattr("virnucpro.compute.predict.open_bundle", lambda _: opened)
+    assert predict_job([EXAMPLE]).verified_precisions == ("bf16",)
+    assert replace(opened, metrics={}).verified_precisions == ()
+
+
+def test_mini_deep_computes_at_fp32_on_every_device():
+    n_bytes = weight_bytes(predict_job([EXAMPLE], bundle="mini-deep").encoders)
+    assert 10**5 < n_bytes < 10**7
+    card = ("bf16",)
+    assert {default_precision(kind, AMX, n_bytes, card) for kind in ("cpu", "cuda")} == {"fp32"}
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [("esm2_t6_8M_UR50D", "fp32"), ("esm2_t12_35M_UR50D", "fp16")]
+)
+def test_the_default_does_not_depend_on_the_type_of_stored_weights(tmp_path, size, wanted):
+    """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
+    spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
+    n_bytes = weight_bytes([spec])
+    assert n_bytes == 2 * bytes_of(PUBLISHED[size].tensor_shapes().values(), "fp16")
+    assert default_precision("cuda", (), n_bytes) == wanted
+
+
+def test_the_run_records_the_precision_and_a_resume_keeps_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
+    job = predict_job([EXAMPLE], precision="auto")
+    first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
+    with open_run(settled(job, first), first, Reporter()) as run:
+        assert run.manifest.parameters["precision"] == "fp16"
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp32")
+    assert settled(job, first, run.manifest).settled_precision == "fp16"
+    own = job.with_options(precision="bf16")
+    assert settled(own, first, run.manifest).settled_precision == "bf16"
+    anew = Execution(tmp_path / "run", devices="cpu:1", force=True)
+    assert settled(job, anew).settled_precision == "fp32"
+
+
+def test_the_command_line_resolves_auto(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
+    path = tmp_path / "short.fa"
+    path.write_text(">a\nAC\n")  # nothing to encode
+    assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0
+    assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "fp16"

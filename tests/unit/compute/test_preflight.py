@@ -1,0 +1,69 @@
+from types import SimpleNamespace
+
+import pytest
+
+from virnucpro.compute import preflight as fitting
+from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.preflight import check_device_memory, settled
+from virnucpro.encoders.memory import PROCESS_BYTES, memory_wanted
+from virnucpro.encoders.registry import shapes_of
+from virnucpro.errors import DeviceError
+from virnucpro.run.creation import open_run
+from virnucpro.run.execution import Execution
+from virnucpro.run.reporter import Reporter
+from virnucpro.runtime.devices import Device
+
+
+@pytest.fixture
+def job():
+    return predict_job(["a.fa"], bundle="mini-deep", fallback=False, precision="fp32")
+
+
+def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
+    monkeypatch, tmp_path, job
+):
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
+    told = r"GB are needed for mini-dnabert-s and mini-esm2 .* cpu has 0\.0 GB"
+    with pytest.raises(DeviceError, match=told):
+        predict(job, Execution(tmp_path / "run", devices="cpu"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_on_a_cpu_share_its_memory(monkeypatch, tmp_path, job):
+    weights = memory_wanted(shapes_of(*job.encoders), "fp32", "cpu") - PROCESS_BYTES
+    monkeypatch.setattr(fitting, "usable_memory", lambda: 3 * weights)
+    with pytest.raises(
+        DeviceError, match=r"in each of 4 workers, .*enough for 1 of them\. .* cpu:1\."
+    ):
+        predict(job, Execution(tmp_path / "run", devices="cpu:4"))
+    assert not (tmp_path / "run").exists()
+    check_device_memory(job, 3 * [Device("cpu")])
+
+
+def test_the_memory_of_a_gpu_is_read_from_the_driver(monkeypatch, job):
+    monkeypatch.setattr(fitting, "visible_gpus", lambda _environ: {"1": "GPU-x"})
+    monkeypatch.setattr(fitting, "gpu_facts", lambda _uuid: SimpleNamespace(total_memory=1000))
+    check_device_memory(job, [Device("cpu"), Device("cuda", "0")])
+    with pytest.raises(DeviceError, match="cuda:1 has"):
+        check_device_memory(job, [Device("cuda", "0"), Device("cuda", "1")])
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_a_resumed_run_keeps_its_choice_of_a_fallback(fallback, tmp_path):
+    path = tmp_path / "in.fa"
+    path.write_text(">a\n" + "TTAA" * 60 + "\n")
+    made = Execution(tmp_path / "run", devices="cpu:1", resume=True)
+    job = predict_job(str(path), bundle="mini-deep", fallback=fallback, precision="fp32")
+    assert job.index.fallback is fallback
+    with open_run(job, made, Reporter()) as run:
+        assert run.index.n_rows == fallback
+    asked = predict_job(str(path), bundle="mini-deep", precision="fp32")
+    asked = settled(asked, made, run.manifest)
+    assert asked == job.with_options(embeddings="none")
+    assert settled(asked, made) == asked
+
+
+def test_a_bundle_of_whole_windows_has_no_fallback():
+    job = predict_job(["a.fa"], precision="fp32")
+    assert (job.index.kind, job.index.fallback, job.fallback) == ("windows", False, None)
+    assert job.parameters()["fallback"] is None

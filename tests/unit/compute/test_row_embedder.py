@@ -1,0 +1,550 @@
+"""Units of a small index through the encoders of mini, with planted failures."""
+
+import math
+import random
+import re
+from concurrent.futures import Future
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from doubles import Watch
+
+from virnucpro.compute import rank_encoder
+from virnucpro.compute.encoder_pass import UnitTokens
+from virnucpro.compute.poison_isolation import (
+    FINISHING,
+    Suspicion,
+    tokenising_stage,
+)
+from virnucpro.compute.rank_encoder import RankEncoder
+from virnucpro.compute.row_embedder import RowEmbedder
+from virnucpro.encoders.dnabert_s.model import DnabertS
+from virnucpro.encoders.encoder import TorchEncoder, start_copy_to_cpu
+from virnucpro.encoders.memory import PROCESS_BYTES
+from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.runtime.policy import TaskSpan
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import encode_segment
+
+N_ROWS = 24
+CLOSE = {"rtol": 0, "atol": 2e-5}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """Rows of 20 to 160 residues, every frame of 12 records without a stop."""
+    dice = random.Random(5)
+    folder = tmp_path_factory.mktemp("index")
+    with (folder / "in.fa").open("w") as stream:
+        for number in range(12):
+            bases = "".join(dice.choices("ACG", weights=[1, 2, 2], k=dice.randint(60, 480)))
+            stream.write(f">r{number}\n{bases}\n")
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "even", 11)
+    return build_index(folder / "index", [str(folder / "in.fa")], spec)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory, doubles):
+    return doubles.mini_task(tmp_path_factory.mktemp("run"), N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def healthy(task, index):
+    return RowEmbedder(task, index).embed(3, range(N_ROWS), Watch(), Suspicion())
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Limit the tokens of a batch; return all attempts as (name, tokens)."""
+
+    def limit(tokens, views=("nucleotide", "protein")):
+        attempts = []
+        encode = TorchEncoder.encode
+
+        def limited(self, batch):
+            attempts.append((self.name, batch.total))
+            if self.view in views and batch.total > tokens:
+                raise torch.OutOfMemoryError(
+                    "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0"
+                )
+            return encode(self, batch)
+
+        monkeypatch.setattr(TorchEncoder, "encode", limited)
+        return attempts
+
+    return limit
+
+
+def embedded(task, index, suspicion=None, learnt=None):
+    watch, embedder = Watch(), RowEmbedder(task, index, learnt)
+    segment = embedder.embed(3, range(N_ROWS), watch, suspicion or Suspicion())
+    encode_segment(segment)  # refuses a number that is not finite
+    return segment, watch, embedder
+
+
+def assert_same_except(rows, segment, healthy):
+    kept = np.setdiff1d(np.arange(N_ROWS), list(rows))
+    np.testing.assert_allclose(segment.embeddings[kept], healthy.embeddings[kept], **CLOSE)
+    np.testing.assert_allclose(segment.scores[kept], healthy.scores[kept], **CLOSE)
+    assert sorted(segment.reasons) == sorted(rows)
+    assert np.flatnonzero(segment.state == RowState.QUARANTINED).tolist() == sorted(rows)
+    for values in (segment.embeddings, segment.scores):
+        assert not values[sorted(rows)].any()
+
+
+def test_every_row_is_reported_before_and_after_encoding(task, index, healthy):
+    segment, watch, _ = embedded(task, index)
+    stages = list(dict.fromkeys(place.stage for place in watch.places))
+    assert stages == [tokenising_stage(0), 0, tokenising_stage(1), 1, FINISHING]
+    for stage in stages[:-1]:
+        places = [place for place in watch.places if place.stage == stage]
+        positions = [p for place in places for p in range(place.first, place.stop)]
+        assert positions == list(range(N_ROWS))
+    assert {place.task for place in watch.places} == {3}
+    assert watch.rows == sorted(watch.rows)
+    assert watch.rows[-1] == N_ROWS
+    assert len(watch.rows) == len(watch.batches)
+    assert_same_except([], segment, healthy)
+
+
+def prefetched(embedder):
+    future = Future()
+    future.set_result(embedder.tokenise(3, range(N_ROWS)))
+    return future
+
+
+def test_prefetched_tokens_give_the_same_bits(task, index, healthy):
+    watch, embedder = Watch(), RowEmbedder(task, index)
+    segment = embedder.embed(3, range(N_ROWS), watch, Suspicion(), prefetched(embedder))
+    assert encode_segment(segment) == encode_segment(healthy)
+    assert watch.places[0] == TaskSpan(3, tokenising_stage(0), 0, N_ROWS)
+    assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
+
+
+def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, index):
+    watch, fed = Watch(), Future()
+    fed.set_exception(ValueError("planted"))
+    with pytest.raises(ValueError, match="planted"):
+        RowEmbedder(task, index).embed(3, range(N_ROWS), watch, Suspicion(), fed)
+    assert watch.places == [TaskSpan(3, tokenising_stage(0), 0, N_ROWS)]
+
+
+@pytest.fixture
+def protein_encoder(task):
+    return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens, {})
+
+
+def through_one_encoder(protein_encoder, index, *, prefetch):
+    watch = Watch()
+    ids = protein_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
+    encoded = protein_encoder.vectors(
+        UnitTokens(3, ids),
+        Suspicion(),
+        watch.report_next,
+        watch.report_encoded,
+        shortest=lambda: 3,
+        prefetch=prefetch,
+    )
+    assert encoded.reasons == {}
+    assert encoded.filling.tokens == sum(map(len, ids))
+    assert encoded.filling.batches == len(watch.rows)
+    return encoded.vectors, watch
+
+
+def test_prefetched_batches_give_the_same_bits(protein_encoder, index):
+    plain, _ = through_one_encoder(protein_encoder, index, prefetch=False)
+    ahead, watch = through_one_encoder(protein_encoder, index, prefetch=True)
+    assert np.array_equal(plain, ahead)
+    assert [p for place in watch.places for p in range(place.first, place.stop)] == [*range(N_ROWS)]
+    assert sum(watch.rows) == N_ROWS
+    assert len(watch.rows) == len(watch.places) > 2
+
+
+def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
+    protein_encoder, index, monkeypatch
+):
+    """The device computes the next batch while the host waits for the vectors of one."""
+    steps = []
+    encode = TorchEncoder.encode
+
+    def launched(self, batch):
+        steps.append("launch")
+        return encode(self, batch)
+
+    def start_copy(vectors):
+        steps.append("copy")
+        return lambda: steps.append("wait") or vectors.numpy()
+
+    monkeypatch.setattr(TorchEncoder, "encode", launched)
+    monkeypatch.setattr("virnucpro.encoders.encoder.start_copy_to_cpu", start_copy)
+    through_one_encoder(protein_encoder, index, prefetch=True)
+    n_batches = steps.count("launch")
+    begin = ["launch", "copy"]
+    assert n_batches > 2
+    assert steps == [*begin, *[*begin, "wait"] * (n_batches - 1), "wait"]
+
+
+@pytest.mark.gpu
+def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
+    vectors = torch.arange(12, dtype=torch.float32, device=gpu).view(3, 4)
+    fetch = start_copy_to_cpu(vectors)
+    torch.cuda._sleep(2_000_000_000)  # cycles: about a second of work behind the copy
+    assert np.array_equal(fetch(), np.arange(12, dtype=np.float32).reshape(3, 4))
+    assert not torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+
+
+def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, monkeypatch):
+    plain, _ = through_one_encoder(protein_encoder, index, prefetch=False)
+    encode = TorchEncoder.encode
+
+    def limited(self, batch):
+        if batch.total > 200:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
+        return encode(self, batch)
+
+    monkeypatch.setattr(TorchEncoder, "encode", limited)
+    split, watch = through_one_encoder(protein_encoder, index, prefetch=True)
+    np.testing.assert_allclose(split, plain, **CLOSE)
+    assert sum(watch.rows) == N_ROWS
+    assert protein_encoder.budget.learnt
+
+
+def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, index, healthy, memory):
+    attempts = memory(200)
+    segment, watch, embedder = embedded(task, index)
+    assert_same_except([], segment, healthy)
+    assert max(embedder.learnt.values()) <= 256
+    assert {key.partition("/")[0] for key in embedder.learnt} == {"mini-dnabert-s", "mini-esm2"}
+    failed = sum(padded > 200 for _, padded in attempts)
+    assert failed >= 2
+    attempts.clear()
+    segment = embedder.embed(3, range(N_ROWS), watch, Suspicion())
+    assert_same_except([], segment, healthy)
+    assert sum(padded > 200 for _, padded in attempts) < failed / 2
+
+
+def test_learnt_budgets_are_used_from_the_first_batch(task, index, healthy, memory):
+    learnt = {"mini-dnabert-s/2": 190, "mini-esm2/2": 190}
+    attempts = memory(190)
+    segment, _, embedder = embedded(task, index, learnt=learnt)
+    assert_same_except([], segment, healthy)
+    assert max(padded for _, padded in attempts) <= 190
+    assert embedder.learnt == learnt
+
+
+def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, index, healthy, memory):
+    lengths = index.row_lengths[:N_ROWS] + 2
+    room = int(lengths[N_ROWS // 2])
+    attempts = memory(room, views=("protein",))
+    segment, watch, _ = embedded(task, index)
+    too_long = np.flatnonzero(lengths > room).tolist()
+    assert 0 < len(too_long) < N_ROWS
+    assert_same_except(too_long, segment, healthy)
+    for row in too_long:
+        assert segment.reasons[row] == (
+            f"out_of_memory: a sequence of {lengths[row]} tokens does not fit into the memory for "
+            "mini-esm2, even alone (1.50 GiB more needed)"
+        )
+    assert watch.rows[-1] == N_ROWS
+    assert len(attempts) < 6 * N_ROWS
+
+
+def test_an_isolated_row_is_skipped_and_its_batch_is_encoded(task, index, healthy):
+    suspicion = Suspicion(isolated={(1, 4): "it kills its process: killed by SIGSEGV"})
+    segment, watch, _ = embedded(task, index, suspicion)
+    tried = [p for place in watch.places if place.stage == 1 for p in (place.first,)]
+    assert 4 not in tried
+    assert_same_except([4], segment, healthy)  # rows and positions are both in descending length
+    assert segment.reasons[4].endswith("killed by SIGSEGV")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy):
+    stage = tokenising_stage(number)
+    suspicion = Suspicion(
+        suspects=(TaskSpan(3, stage, 8, 12),), isolated={(stage, 9): "it kills its process"}
+    )
+    segment, watch, _ = embedded(task, index, suspicion)
+    assert_same_except([9], segment, healthy)
+    assert segment.reasons == {9: "it kills its process"}
+    marked = [(place.first, place.stop) for place in watch.places if place.stage == stage]
+    assert marked == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
+
+
+@pytest.mark.parametrize("stage", [0, 1, tokenising_stage(0), tokenising_stage(1)])
+def test_one_row_can_be_tried_alone_before_others(stage, task, index):
+    watch, place = Watch(), TaskSpan(3, stage, 5, 6)
+    RowEmbedder(task, index).try_alone(place, range(N_ROWS), watch, Suspicion())
+    assert [one for one in watch.places if one.stage == stage] == [place]
+
+
+def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
+    """Rows without tokens are last in the order that positions refer to."""
+    stage, isolated = tokenising_stage(1), 2
+    suspicion = Suspicion(isolated={(stage, isolated): "it kills its process"})
+    tried = []
+    monkeypatch.setattr(
+        TorchEncoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
+    )
+    embedder = RowEmbedder(task, index)
+    embedder.try_alone(TaskSpan(3, 1, 5, 6), range(N_ROWS), Watch(), suspicion)
+    (letters,) = index.sequences(np.array([6]), "protein")
+    (expected,) = embedder._encoders[1].encoder.tokenise([letters])
+    assert [len(batch) for batch in tried] == [1]
+    assert tried[0].tokens[: tried[0].total].tolist() == expected.tolist()
+
+
+def test_a_full_device_fails_instead_of_quarantining_rows(task, index, memory):
+    shortest = int(index.row_lengths[-1]) + 2
+    memory(shortest - 1, views=("protein",))
+    with pytest.raises(MemoryError, match=f"one sequence of {shortest} tokens does not fit"):
+        embedded(task, index)
+
+
+def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, memory):
+    """The first unit has the longest rows; no row has fitted before."""
+    shortest = int(index.row_lengths[-1]) + 2
+    attempts = memory(shortest, views=("protein",))
+    segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Suspicion())
+    assert (index.row_lengths[:4] + 2 > shortest).all()
+    assert segment.state.tolist() == [RowState.QUARANTINED] * 4
+    assert all(reason.startswith("out_of_memory: a ") for reason in segment.reasons.values())
+    tried = [tokens for name, tokens in attempts if name == "mini-esm2"]
+    assert tried[-1] == shortest
+
+
+def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, index, memory):
+    longest = int(index.row_lengths[0]) + 2
+    attempts = memory(512, views=("protein",))
+    embedder = RowEmbedder(task, index)
+    embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
+    assert max(padded for _, padded in attempts) >= longest
+    memory(longest - 1, views=("protein",))
+    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens fitted"):
+        embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
+
+
+def test_a_batch_that_kills_only_as_a_whole_lowers_the_budget(task, index, healthy):
+    suspicion = Suspicion(suspects=(TaskSpan(3, 1, 0, 3),))
+    segment, watch, embedder = embedded(task, index, suspicion)
+    assert_same_except([], segment, healthy)
+    assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
+    padded = int((index.row_lengths[:3] + 2).sum())
+    (limit,) = embedder.learnt.values()
+    assert padded / 2 <= limit < padded
+    _, _, embedder = embedded(task, index, Suspicion(suspects=(TaskSpan(3, 1, 2, 3),)))
+    assert embedder.learnt == {}
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Plant a number into the vectors of one sequence length, if `when` returns true."""
+
+    def plant(view, length, value, when=lambda _encoder, _batch: True):
+        encode = TorchEncoder.encode
+
+        def changed(self, batch):
+            vectors = encode(self, batch).clone()
+            if self.view == view and when(self, batch):
+                lengths = batch.offsets.diff()[batch.places]
+                vectors[lengths == length, 1] = value
+            return vectors
+
+        monkeypatch.setattr(TorchEncoder, "encode", changed)
+
+    return plant
+
+
+def rows_of(index, length):
+    return np.flatnonzero(index.row_lengths[:N_ROWS] + 2 == length).tolist()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
+    value, task, index, healthy, planted
+):
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, value)
+    segment, watch, _ = embedded(task, index)
+    bad = rows_of(index, length)
+    assert_same_except(bad, segment, healthy)
+    (reason,) = set(segment.reasons.values())
+    assert reason == (
+        "not_finite: 1 of 128 numbers of the mini-esm2 vector are NaN or infinite, in a batch "
+        "and alone"
+    )
+    again = watch.places[-len(bad) :]
+    assert again == [TaskSpan(3, 1, row, row + 1) for row in bad]
+
+
+def test_a_row_that_is_finite_alone_is_kept(task, index, healthy, planted):
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("nan"), when=lambda _encoder, batch: len(batch) > 1)
+    segment, _, _ = embedded(task, index)
+    assert_same_except([], segment, healthy)
+
+
+def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(task, index, healthy, planted):
+    half = replace(task, precision="fp16")
+
+    def at_half_precision(encoder, _batch):
+        return encoder.module.model.dtype == torch.float16
+
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("inf"), when=at_half_precision)
+    segment, _, embedder = embedded(half, index)
+    assert segment.reasons == {}
+    assert embedder.again == {"fp32": len(rows_of(index, length))}
+    dim = embedder._encoders[0].encoder.dim
+    for row in rows_of(index, length):
+        np.testing.assert_allclose(
+            segment.embeddings[row, dim:], healthy.embeddings[row, dim:], **CLOSE
+        )
+
+
+def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index, planted):
+    stored = replace(task, embeddings="fp16")
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, 1e6)
+    segment, _, _ = embedded(stored, index)
+    (reason,) = set(segment.reasons.values())
+    assert reason == (
+        "overflow: the vector has numbers up to 1e+06, too large for float16 (start a new run with "
+        "--embeddings fp32), in a batch and alone"
+    )
+
+
+@pytest.fixture
+def between(task, monkeypatch):
+    """A machine with too little memory for ESM-2 at fp32, and enough at bf16."""
+    room = PROCESS_BYTES + 4 * sum(map(math.prod, shapes_of(task.encoders[1])))
+    monkeypatch.setattr("virnucpro.encoders.device.usable_memory", lambda: room)
+
+
+def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, planted, between):
+    half = replace(task, precision="fp16")
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("inf"), lambda one, _: one.module.model.dtype == torch.float16)
+    segment, _, embedder = embedded(half, index)
+    bad = rows_of(index, length)
+    assert segment.reasons == {}
+    assert embedder.again == {"bf16": len(bad)}
+    np.testing.assert_allclose(segment.embeddings, healthy.embeddings, rtol=0, atol=0.05)
+    assert np.abs(segment.embeddings[bad] - healthy.embeddings[bad]).max() > 1e-5
+
+
+def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
+    task, index, planted, between
+):
+    half = replace(task, precision="fp16")
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("inf"))
+    segment, _, embedder = embedded(half, index)
+    assert sorted(segment.reasons) == rows_of(index, length)
+    assert not embedder.again
+    (reason,) = set(segment.reasons.values())
+    assert re.search(
+        r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
+        r"a higher precision: .* 0\.5 GB .* at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
+        reason,
+    )
+
+
+def out_of_memory(*_arguments):
+    raise torch.OutOfMemoryError("Tried to allocate 11.00 GiB")
+
+
+def no_memory_at_fp32(spec, device, precision):
+    return out_of_memory() if precision == "fp32" else load_encoder(spec, device, precision)
+
+
+@pytest.mark.parametrize(
+    ("precision", "patched", "expected"),
+    [
+        (
+            "bf16",
+            {"load_encoder": no_memory_at_fp32},
+            "fp32 does not fit into the free memory of cpu",
+        ),
+        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB .* at fp32.*cpu has 0\.1 GB"),
+        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB .* at bf16.*cpu has 0\.1 GB"),
+    ],
+)
+def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
+    precision, patched, expected, task, index, planted, monkeypatch
+):
+    half = replace(task, precision=precision)
+    length = int(index.row_lengths[5]) + 2
+    undisturbed, _, _ = embedded(half, index)
+    planted("protein", length, float("nan"))
+    for name, value in patched.items():
+        monkeypatch.setattr(rank_encoder, name, value)
+    segment, _, embedder = embedded(half, index)
+    assert_same_except(rows_of(index, length), segment, undisturbed)
+    assert not embedder.again
+    assert all(re.search(expected, reason) for reason in segment.reasons.values())
+
+
+def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, memory, monkeypatch):
+    half = replace(task, precision="bf16")
+    length = int(index.row_lengths[5]) + 2
+    planted("protein", length, float("nan"))
+    embedder = RowEmbedder(half, index)
+    encode = TorchEncoder.encode
+
+    def full_at_fp32(self, batch):
+        return out_of_memory() if self.module.model.dtype == torch.float32 else encode(self, batch)
+
+    monkeypatch.setattr(TorchEncoder, "encode", full_at_fp32)
+    monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
+    segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
+    assert sorted(segment.reasons) == rows_of(index, length)
+    assert all(
+        reason.endswith("(11.00 GiB more needed); tried at bf16 in a batch and at fp32 alone")
+        for reason in segment.reasons.values()
+    )
+
+
+def test_a_budget_is_found_by_trial_once(task, index, memory):
+    attempts = memory(3000)
+    encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, {})
+    (longest,) = index.sequences(np.zeros(1, np.int64), "protein")
+    encoder.find_budget(longest, 1024)
+    assert encoder.budget(5) == 2048
+    assert len(attempts) == 3
+    again = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, encoder.budget.learnt)
+    again.find_budget(longest, 1024)
+    assert again.budget(5) == 2048
+    assert len(attempts) == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_batches_are_split_on_a_gpu_without_memory(task):
+    encoders = {
+        device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})
+        for device in ("cpu", "cuda")
+    }
+    dice = np.random.default_rng(4)
+    residues = np.frombuffer(b"LAGVSERTIDPKQNFYMHWC", np.uint8)
+    sequences = [dice.choice(residues, 500).tobytes() for _ in range(2_000)]
+    tokens = UnitTokens(3, encoders["cpu"].encoder.tokenise(sequences))
+    encoders["cpu"].budget.lower(500, 8)
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
+    try:
+        found = encoders["cuda"].vectors(
+            tokens, Suspicion(), print, print, shortest=lambda: 502, prefetch=True
+        )
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    expected = encoders["cpu"].vectors(tokens, Suspicion(), print, print, shortest=lambda: 502)
+    assert found.reasons == {}
+    assert encoders["cuda"].budget(500) < 1 << 20
+    np.testing.assert_allclose(found.vectors, expected.vectors, rtol=0, atol=1e-3)

@@ -1,0 +1,81 @@
+import pytest
+
+from virnucpro.errors import InputError, UsageError
+from virnucpro.lab.evaluation.labels import fasta_sources, read_labels
+
+FILES = ("a.fa", "b.fa", "c.fa")
+
+
+@pytest.fixture
+def table(tmp_path):
+    for name in FILES:
+        (tmp_path / name).write_text(">one\nACGT\n")
+
+    def write(*rows, head="file label group split kingdom record"):
+        lines = ["\t".join(row.split()) for row in (head, *rows)]
+        path = tmp_path / "labels.tsv"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write
+
+
+def test_paths_are_relative_to_the_table_and_optional_cells_may_be_empty(table, tmp_path):
+    path = table("a.fa virus Adenoviridae valid", "b.fa host Homo valid vertebrate one")
+    virus, host = read_labels(path)
+    assert virus.path == tmp_path / "a.fa"
+    assert (virus.viral, virus.group, virus.kingdom) == (True, "Adenoviridae", "viral")
+    assert virus.record is None
+    assert (host.viral, host.kingdom, host.record) == (False, "vertebrate", "one")
+
+
+def test_one_split_is_selected(table):
+    path = table("a.fa viral A valid", "b.fa non-viral B valid", "c.fa viral C train")
+    assert {source.group for source in read_labels(path, "valid")} == {"A", "B"}
+    assert {source.group for source in read_labels(path, "all")} == {"A", "B", "C"}
+    with pytest.raises(UsageError, match=r"several splits \(train, valid\).*--split"):
+        read_labels(path)
+    with pytest.raises(UsageError, match="no row of split 'test'; its splits: train, valid"):
+        read_labels(path, "test")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a.fa viral A", "b.fa bacterium B"], "line 3: unknown label 'bacterium'; use viral"),
+        (["a.fa viral A", "nosuch.fa host B"], r"line 3: there is no file .*nosuch\.fa"),
+        (["a.fa viral A", "b.fa host A"], "A: the group has both labels"),
+        (["a.fa viral A", "b.fa host B", "a.fa viral A"], r"line 4: .*a\.fa is already labelled"),
+        (["a.fa viral A", "b.fa host B", "a.fa viral A x x one"], r"record one of .* already"),
+        (["a.fa viral A x x one", "b.fa host B", "a.fa viral A"], r"line 4: .* already labelled"),
+        (["a.fa viral A", "b.fa host"], "line 3: the cell of column 'group' is empty"),
+    ],
+)
+def test_a_bad_row_is_named(table, rows, message):
+    with pytest.raises(InputError, match=message):
+        read_labels(table(*rows), "all")
+
+
+def test_an_empty_class_is_refused(table):
+    with pytest.raises(UsageError, match="there are no non-viral sequences"):
+        read_labels(table("a.fa viral A", "b.fa viral B"))
+
+
+def test_a_missing_column_or_table_is_refused(table, tmp_path):
+    with pytest.raises(InputError, match="the column 'group' is missing"):
+        read_labels(table("a.fa viral", head="file label"))
+    with pytest.raises(InputError, match=r"nosuch\.tsv: the table cannot be read"):
+        read_labels(tmp_path / "nosuch.tsv")
+
+
+def test_fasta_files_are_kingdoms_and_their_records_groups(table, tmp_path):
+    table("a.fa viral A")
+    packed = tmp_path / "hosts.fa.gz"
+    packed.write_bytes(b"")
+    virus, host = fasta_sources([tmp_path / "a.fa"], [packed])
+    assert (virus.viral, virus.kingdom, virus.group) == (True, "a", None)
+    assert (host.viral, host.kingdom) == (False, "hosts")
+    with pytest.raises(UsageError, match="no non-viral sequences"):
+        fasta_sources([packed], [])
+    with pytest.raises(InputError, match="already labelled in --viral"):
+        fasta_sources([packed], [packed])

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from virnucpro.classifier.prevalence import posterior
+from virnucpro.lab.training.records.calibration import fit_length, metagenome_weights, supported
+
+
+def pieces(n, seed=3):
+    """Record logits are twice as far from 0 as window logits, and both have noise."""
+    dice = np.random.default_rng(seed)
+    viral = np.arange(n) % 2 == 0
+    groups = [("virus" if v else "bacteria", f"g{i % 40}") for i, v in enumerate(viral)]
+    side = np.where(viral, 1.0, -1.0)
+    return 2 * side + dice.normal(0, 2, n), side + dice.normal(0, 1, n), groups, viral
+
+
+def test_log_odds_are_calibrated_and_use_both_logits():
+    record, windows, groups, viral = pieces(20_000)
+    found = fit_length(1_000, record, windows, groups, limit=20.0)
+    # Log odds of a normal distribution with means +-m and deviation s are 2 m x / s ** 2.
+    factors = (found.record[0], found.windows[0], found.offset[0])
+    assert factors == pytest.approx((1.0, 2.0, 0.0), abs=0.15)
+    shares = posterior(found.log_odds(record, windows, np.full(len(viral), 1_000)), 0.5)
+    for low in (0.1, 0.3, 0.6, 0.8):
+        chosen = (shares >= low) & (shares < low + 0.1)
+        assert viral[chosen].mean() == pytest.approx(low + 0.05, abs=0.05)
+
+
+def test_a_logit_that_contradicts_the_other_counts_nothing():
+    record, windows, groups, _ = pieces(2_000)
+    found = fit_length(500, record, -windows, groups, limit=20.0)
+    assert found.windows == (0.0,)
+    assert found.record[0] > 0.5
+
+
+def test_log_odds_beyond_the_evidence_are_cut():
+    record, windows, groups, _ = pieces(2_000)
+    found = fit_length(500, 50 * record, windows, groups, limit=supported(1_000))
+    odds = found.log_odds(50 * record, windows, np.full(2_000, 500))
+    assert np.abs(odds).max() == pytest.approx(np.log(1_000), abs=0.01)
+
+
+def test_prokaryotes_have_their_share_of_a_metagenome_and_genera_count_equally():
+    groups = [("virus", "v")] * 5 + [("bacteria", "a")] * 8 + [("archaea", "b")] * 2
+    groups += [("plant", "c")] * 5
+    weights = metagenome_weights(groups)
+    assert weights[:5].sum() == pytest.approx(1)
+    assert weights[5:13].sum() == pytest.approx(weights[13:15].sum())
+    assert weights[5:15].sum() == pytest.approx(0.85 * weights[5:].sum())
+    assert weights[5:].sum() == pytest.approx(1)

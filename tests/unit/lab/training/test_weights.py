@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from virnucpro.lab.metrics import auroc
+from virnucpro.lab.training.weights import equal_weights, resampled_weights
+
+GROUPS = [
+    *[("virus", "a")] * 3,
+    *[("virus", "b")] * 1,
+    *[("plant", "c")] * 2,
+    *[("plant", "d")] * 4,
+    *[("fungi", "e")] * 5,
+]
+
+
+def test_auroc_equals_that_of_scikit_learn_for_each_row_of_weights():
+    dice = np.random.default_rng(3)
+    scores, viral = dice.integers(0, 20, 80).astype(float), dice.random(80) < 0.4
+    weights = dice.random((4, 80)) * (dice.random((4, 80)) < 0.7)
+    expected = [roc_auc_score(viral, scores, sample_weight=one) for one in weights]
+    assert auroc(scores, viral, weights) == pytest.approx(expected)
+    assert float(auroc(scores, viral, weights[0])) == pytest.approx(expected[0])
+
+
+def test_each_class_of_a_resample_has_weight_1_and_its_drawn_groups_are_equal():
+    drawn = resampled_weights(GROUPS, 200, 1)
+    viral = np.array([kingdom == "virus" for kingdom, _ in GROUPS])
+    assert drawn[:, viral].sum(axis=1) == pytest.approx(1)
+    assert drawn[:, ~viral].sum(axis=1) == pytest.approx(1)
+    of_group = np.stack([drawn[:, first] for first in (4, 6, 10)], axis=1)  # c, d, e
+    both = (of_group[:, :2].sum(axis=1) > 0) & (of_group[:, 2] > 0)
+    fungi = drawn[both][:, 10:].sum(axis=1)
+    assert fungi == pytest.approx(0.5)  # however often e is drawn
+    assert (of_group[:, 2] == 0).any()
+    np.testing.assert_array_equal(drawn, resampled_weights(GROUPS, 200, 1))
+
+
+def test_a_resample_that_draws_each_group_once_is_the_data():
+    drawn = resampled_weights(GROUPS, 400, 2)
+    weights = equal_weights(GROUPS)
+    assert (np.abs(drawn - weights).max(axis=1) < 1e-12).any()

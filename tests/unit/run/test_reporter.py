@@ -1,0 +1,147 @@
+import io
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from virnucpro.run.outputs import Outcome
+from virnucpro.run.reporter import Bars, Lines, Workload, amount, summary
+from virnucpro.runtime.status import WorkerState, WorkerStatus
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+WORK = Workload(5_000, 40_000_000, 80_000, 2, protein=False, resumed=False)
+
+
+def statuses(*done):
+    return {
+        rank: WorkerStatus(rank, WorkerState.RUNNING, 1, 0.0, 0.0, done=one, total=40_000)
+        for rank, one in enumerate(done)
+    }
+
+
+def test_a_line_states_amount_rate_elapsed_time_and_time_left(capsys):
+    clock = Clock()
+    lines = Lines(clock)
+    lines.begin(WORK)
+    clock.now += 5
+    lines.show(statuses(0, 0))  # the models are loaded
+    clock.now += 1
+    lines.show(statuses(2_000, 0))
+    clock.now += 10
+    lines.show(statuses(12_000, 10_000))
+    shown = capsys.readouterr().err
+    assert "28%: 11.0 Mb of 40.0 Mb, 1,375 of 5,000 sequences, 1.0 Mb/s" in shown
+    assert "16 s elapsed, 29 s left; workers: 0 running, 1 running" in shown
+    clock.now += 4
+    lines.show(statuses(40_000, 40_000))
+    lines.end()
+    lines.end()
+    assert capsys.readouterr().err == "[virnucpro] computed 40.0 Mb in 20 s (2.0 Mb/s)\n"
+
+
+def test_a_task_shows_its_part_of_the_round_and_no_time_left(capsys):
+    """It computes 22,000 rows of the 80,000 that are open, and its workers began with 10,000."""
+    clock = Clock()
+    lines = Lines(clock)
+    lines.begin(replace(WORK, shared=True))
+    lines.show(statuses(2_000, 0))
+    clock.now += 10
+    lines.show({0: replace(statuses(22_000)[0], total=10_000)})
+    shown = capsys.readouterr().err
+    assert "28%: 11.0 Mb of 40.0 Mb of all tasks, 1,375 of 5,000 sequences, 1.0 Mb/s" in shown
+    assert "left" not in shown
+
+
+def test_repeated_work_does_not_exceed_the_whole(capsys):
+    lines = Lines(Clock())
+    lines.begin(WORK)
+    lines.show(statuses(70_000, 40_000))
+    lines.end()
+    assert "computed 40.0 Mb" in capsys.readouterr().err
+
+
+def test_reading_is_reported_every_ten_seconds(capsys):
+    clock = Clock()
+    lines = Lines(clock)
+    for records in range(1, 31):
+        clock.now += 1
+        lines.read(records, 1_000_000 * records, protein=True)
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 3
+    assert shown[0] == "[virnucpro] read 10.0 M residues in 10 sequences"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_bars_fit_the_terminal_and_leave_a_line(monkeypatch, width):
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    bars = Bars()
+    bars.read(12, 3_000, protein=False)
+    bars.begin(WORK)
+    bars.show(statuses(20_000, 10_000))
+    bars.end()
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert "3.0 kb in 12 sequences" in text
+    assert "38% 15.0 Mb of 40.0 Mb" in text
+    assert " elapsed" in text
+    assert "1,875 of 5,000 sequences" in text
+    assert all(len(line) <= width for line in re.split(r"[\r\n]+", text))
+    assert text.rstrip().splitlines()[-1].startswith("[virnucpro] computed 15.0 Mb")
+
+
+def test_amounts():
+    assert [amount(n) for n in (0, 126_000, 12_400_000)] == ["0.0 kb", "126.0 kb", "12.4 Mb"]
+    assert amount(12_400_000, protein=True) == "12.4 M residues"
+
+
+def outcome(records, calls, files=("predictions.tsv", "viral.fasta"), rule=""):
+    paths = tuple(Path("out") / name for name in files)
+    return Outcome(Path("out"), records, calls, 0, 0, 0, 0, rule, {}, paths, "fp32", {}, (), 0)
+
+
+def test_the_summary_counts_calls_and_reasons():
+    calls = {"viral": 14_712, "non-viral": 30_000, "ambiguous": 888, "not_scored": 4_400}
+    lines = list(
+        summary(outcome({"scored": 45_600, "no_open_frame": 3_900, "too_short": 500}, calls))
+    )
+    assert lines == [
+        (
+            "50,000 sequences: 14,712 viral, 30,000 non-viral, 888 ambiguous, "
+            "4,400 not scored (3,900 no open frame, 500 too short)"
+        ),
+        "written to out: predictions.tsv, viral.fasta",
+    ]
+
+
+def test_the_summary_counts_proviruses():
+    counted = replace(outcome({"scored": 3}, {"viral": 1, "non-viral": 2}), proviruses=2)
+    assert next(summary(counted)) == (
+        "3 sequences: 1 viral, 2 non-viral, 0 ambiguous; 2 with a provirus"
+    )
+
+
+def test_the_summary_names_another_rule_than_the_default():
+    calls = {"viral": 1, "ambiguous": 1}
+    usual = outcome({"scored": 2}, calls, rule="preset default")
+    assert not any("rule" in line for line in summary(usual))
+    strict = outcome({"scored": 2}, calls, rule="fdr 0.05, prevalence auto")
+    assert "rule of the calls: fdr 0.05, prevalence auto" in list(summary(strict))
+
+
+def test_the_summary_of_vectors_and_of_nothing():
+    embedded = outcome({"scored": 1}, {}, ["sequences.tsv", "embeddings.h5"])
+    assert next(summary(embedded)) == "1 sequence: 1 with a vector"
+    assert next(summary(outcome({}, {}))) == "0 sequences"

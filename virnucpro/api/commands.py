@@ -1,0 +1,91 @@
+"""``virnucpro train``, ``evaluate`` and ``bundle list`` as functions."""
+
+import argparse
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from virnucpro.bundles.bundle import list_bundles as listed
+from virnucpro.bundles.manifest import Bundle
+from virnucpro.errors import UsageError
+from virnucpro.runtime.process import leave_unguarded_import
+
+
+def train(outdir: str | os.PathLike[str], **options: Any) -> Path:  # noqa: ANN401 - see below
+    """Train a classifier on labelled sequences, as ``virnucpro train`` does.
+
+    The progress is printed, and the figures of `evaluate`; with ``quiet=True``, warnings only.
+
+    Parameters
+    ----------
+    outdir
+        Output folder.
+    **options
+        Options of the command, with ``_`` for ``-``: `labels`, or `viral` and `non_viral`, and so
+        on. Several values are a list.
+
+    Returns
+    -------
+    Path
+        Folder of the new bundle.
+
+    Raises
+    ------
+    UsageError
+        If an option has an invalid value.
+    VirnucproError
+        As the command.
+    """
+    _run("train", outdir, options)
+    return Path(outdir, "bundle")
+
+
+def evaluate(outdir: str | os.PathLike[str], **options: Any) -> Any:  # noqa: ANN401 - JSON
+    """Measure the accuracy of bundles and other tools, as ``virnucpro evaluate`` does.
+
+    Parameters and errors are those of `train`, with the options of this command.
+
+    Returns
+    -------
+    dict
+        Content of evaluation.json in `outdir`.
+    """
+    _run("evaluate", outdir, options)
+    return json.loads(Path(outdir, "evaluation.json").read_text())
+
+
+def list_bundles() -> dict[str, Bundle]:
+    """Return the embedded and installed bundles that can be used, by name."""
+    return {name: one for name, one in listed().items() if isinstance(one, Bundle)}
+
+
+def _run(command: str, outdir: str | os.PathLike[str], options: dict[str, Any]) -> None:
+    leave_unguarded_import()
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    import_module(f"virnucpro.cli.commands.{command}_command").add_options(parser)
+    actions = {one.dest: one for one in parser._actions}  # noqa: SLF001 - has no public name
+    words = [f"--outdir={os.fspath(outdir)}"]
+    for name, value in options.items():
+        if name not in actions:
+            raise TypeError(f"{command}() got an unexpected keyword argument {name!r}")
+        words += _words(actions[name], value)
+    try:
+        arguments = parser.parse_args(words)
+    except argparse.ArgumentError as error:
+        raise UsageError(f"{command}: {error}") from error
+    arguments.run(arguments)
+
+
+def _words(action: argparse.Action, value: Any) -> list[str]:  # noqa: ANN401 - of any option
+    flag, values = action.option_strings[-1], [value]
+    if action.nargs == 0:
+        return [flag] * (value == action.const)
+    if isinstance(value, list | tuple):
+        values = list(value)
+    if action.nargs == "+":
+        return [flag, *map(str, values)]
+    if not isinstance(action, argparse._AppendAction):  # noqa: SLF001 - has no public name
+        values = [",".join(map(str, values))]
+    return [f"{flag}={one}" for one in values]

@@ -1,0 +1,144 @@
+"""A model that is loaded once, for many calls."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Self
+
+import numpy as np
+
+from virnucpro.api.classify import ClassifyOptions
+from virnucpro.api.compute import compute, load_models
+from virnucpro.api.embed import EmbeddingOptions
+from virnucpro.api.embeddings import Embeddings, embeddings_of
+from virnucpro.api.result import Result
+from virnucpro.api.source import Source
+from virnucpro.arrays import FloatArray
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.compute.predict import predict_job
+from virnucpro.compute.rank_encoder import Models
+from virnucpro.errors import RunError
+from virnucpro.run.embed_job import embed_job, encoder_of
+from virnucpro.run.job import Job
+from virnucpro.run.options import EmbedOptions, PredictOptions
+
+
+class Model:
+    """A bundle whose encoders and classifiers stay in memory; `virnucpro.load` returns it.
+
+    Threads may share a model: their calls wait for each other. A forked process must load its own.
+    `close`, or the end of a ``with`` block, frees the memory.
+
+    Attributes
+    ----------
+    name : str
+        Name of the bundle.
+    """
+
+    def __init__(self, bundle: str | os.PathLike[str]) -> None:
+        self._bundle = open_bundle(os.fspath(bundle))
+        self.name = self._bundle.name
+        self._lock, self._owner, self._closed = Lock(), os.getpid(), False
+        self._loaded: list[tuple[object, Models]] = []  # the last two: of classify and embed
+
+    def classify(self, source: Source, **options: Any) -> Result:  # noqa: ANN401 - see below
+        """Tell which sequences are viral, with the results of `virnucpro.classify`.
+
+        Without an `outdir`, the run stays in memory: about 4 bytes per base.
+
+        Parameters
+        ----------
+        source, **options
+            As for `virnucpro.classify`, without `bundle` and `devices`.
+        """
+        bundle: Any = self._bundle
+        made = ClassifyOptions(bundle=bundle, devices="cpu", **options)
+        return Result(*compute(source, predict_job, PredictOptions, made, self))
+
+    def score(self, source: Source, **options: Any) -> FloatArray:  # noqa: ANN401 - see `classify`
+        """Return the column ``score`` of the predictions, ``(n,)`` float64; NaN if not scored.
+
+        Parameters are those of `classify`.
+        """
+        with self.classify(source, **options) as result:
+            return np.asarray(result.predictions["score"], np.float64)
+
+    def embed(self, source: Source, view: str = "", **options: Any) -> Embeddings:  # noqa: ANN401
+        """Compute vectors of whole sequences, as `virnucpro.embed`.
+
+        Parameters
+        ----------
+        view
+            Encoder of the bundle: ``nucleotide`` or ``protein``; needed if there are two.
+        source, **options
+            As for `virnucpro.embed`, without `encoder` and `devices`.
+        """
+        only = self._bundle.encoders[0].view if len(self._bundle.encoders) == 1 else ""
+        encoder: Any = encoder_of(self._bundle, view or only, self.name)
+        made = EmbeddingOptions(encoder, devices="cpu", **options)
+        done = compute(source, embed_job, EmbedOptions, made, self)
+        return embeddings_of(done.folder, "sequence")
+
+    @contextmanager
+    def models(self, job: Job) -> Iterator[Models]:
+        """Yield the models of a job, which this thread alone uses until the end of the block.
+
+        Raises
+        ------
+        RunError
+            If the model is closed, or this process is a fork of the one that loaded it.
+        """
+        if os.getpid() != self._owner:
+            raise RunError("this model was loaded before the fork: load it in each process")
+        needed = (job.encoders, job.head, job.settled_precision, job.others)
+        with self._lock:
+            if self._closed:
+                raise RunError("this model is closed: load it again")
+            found = next((models for known, models in self._loaded if known == needed), None)
+            if found is None:
+                found = load_models(job)
+                self._loaded = [*self._loaded[-1:], (needed, found)]
+            yield found
+
+    def close(self) -> None:
+        """Free the memory; later calls raise RunError."""
+        self._closed = True
+        self._loaded.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<virnucpro.Model: {self.name}>"
+
+
+def load(bundle: str | os.PathLike[str] = "mini") -> Model:
+    """Load a model once, for many calls in this process, on its CPUs.
+
+    Parameters
+    ----------
+    bundle
+        Name or folder of a bundle. Its files are verified once.
+
+    Returns
+    -------
+    Model
+        Its weights are read by the first call.
+
+    Raises
+    ------
+    UsageError, BundleError
+        If there is no such bundle, or it is damaged.
+
+    Examples
+    --------
+    >>> import virnucpro
+    >>> with virnucpro.load("mini") as model:  # doctest: +SKIP
+    ...     for batch in batches:
+    ...         print(model.score(batch))
+    """
+    return Model(bundle)

@@ -1,0 +1,213 @@
+"""Encode the rows of a unit in batches; a batch that does not fit into memory is halved."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from virnucpro.arrays import Float32Array, IntArray, joined_ranges
+from virnucpro.encoders.base import Encoder
+from virnucpro.encoders.batching import Filling, TokenBudget, longest_first
+from virnucpro.encoders.device import Shortage, within_memory
+from virnucpro.encoders.pooling import MEAN, PoolingPlan
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def prefetch_one(
+    items: Iterable[Item], make: Callable[[Item], Made]
+) -> Generator[tuple[Item, Future[Made]]]:
+    """Yield items in order; a thread prepares the next item while the caller uses the current item.
+
+    One item is prepared at a time, so at most two prepared items are in memory. The thread ends
+    when the iterator is exhausted or closed.
+
+    Parameters
+    ----------
+    items
+        Items to prepare; the caller's thread iterates over them, one item in advance.
+    make
+        Function that prepares an item; called in another thread, one item at a time, in order.
+
+    Yields
+    ------
+    item
+        The item.
+    made : Future
+        Future result or exception of ``make(item)``.
+    """
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        earlier: tuple[Item, Future[Made]] | None = None
+        try:
+            for item in items:
+                coming = item, thread.submit(make, item)
+                if earlier is not None:
+                    yield earlier
+                earlier = coming
+            if earlier is not None:
+                yield earlier
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+class UnitTokens:
+    """Token ids of a unit's rows.
+
+    Attributes
+    ----------
+    unit
+        Number of the unit.
+    ids
+        Token ids of each row; empty for an isolated row (known to kill workers), which is not
+        encoded.
+    lengths
+        (n,) int64, number of tokens of each row.
+    order
+        (n,) int64, row numbers by descending length. Positions in a `TaskSpan` of an encoder are
+        indices into this array.
+    refused
+        Reason of each row that is too long for the pooling; such a row has no token ids.
+    n_vectors
+        (n,) int64, number of vectors of each row: 1, or one for each token.
+    """
+
+    def __init__(self, unit: int, ids: Sequence[IntArray], plan: PoolingPlan = MEAN) -> None:
+        self.unit = unit
+        reasons = ((row, plan.refusal(len(tokens))) for row, tokens in enumerate(ids))
+        self.refused = {row: reason for row, reason in reasons if reason}
+        self.ids = [row[:0] if at in self.refused else row for at, row in enumerate(ids)]
+        self.lengths = np.array([len(row) for row in self.ids], np.int64)
+        self.order = longest_first(self.lengths)
+        self.n_vectors = plan.n_vectors(self.lengths)
+        self._first = np.cumsum(self.n_vectors) - self.n_vectors
+
+    def vectors_of(self, rows: IntArray) -> IntArray:
+        """Return the positions of the vectors of `rows`, row by row, among those of the unit."""
+        return joined_ranges(self._first[rows], self.n_vectors[rows])
+
+
+class _Launched(NamedTuple):
+    """A batch that is queued on the device.
+
+    `positions` are indices into `UnitTokens.order`, `budget` is the token budget of the batch, and
+    `fetch` waits for the vectors and returns them.
+    """
+
+    positions: IntArray
+    budget: int
+    fetch: Callable[[], Float32Array]
+
+
+class EncoderPass:
+    """One pass of an encoder over a unit: each row is encoded once.
+
+    Parameters
+    ----------
+    encoder, budget
+        The encoder and its token budget, which is adapted to the available memory.
+    tokens
+        Token ids of the rows of the unit.
+    before
+        Called with the positions of each batch before it is encoded.
+    after
+        Called with the number of rows of each batch after it is encoded, or with 1 for a row that
+        does not fit into memory.
+    prefetch
+        Whether to collate and queue the next batch while the device computes the current batch.
+
+    Attributes
+    ----------
+    vectors
+        (vectors, dim) float32; zeros for rows that were not encoded. See
+        `UnitTokens.vectors_of`.
+    shortages
+        Memory shortage of each row that does not fit into memory even alone. The keys are positions
+        of rows within the unit.
+    filling
+        Sums of tokens and token budgets of the encoded batches.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        budget: TokenBudget,
+        tokens: UnitTokens,
+        before: Callable[[IntArray], None],
+        after: Callable[[int], None],
+        *,
+        prefetch: bool,
+    ) -> None:
+        self.vectors = np.zeros((int(tokens.n_vectors.sum()), encoder.dim), np.float32)
+        self.shortages: dict[int, Shortage] = {}
+        self.filling = Filling()
+        self._encoder, self._budget, self._tokens = encoder, budget, tokens
+        self._before, self._after, self._prefetch = before, after, prefetch
+        self._launched: deque[_Launched] = deque()
+
+    def run(self, batches: Iterator[IntArray]) -> None:
+        """Encode all batches; a batch is an array of indices into `UnitTokens.order`."""
+        if self._prefetch:
+            for positions, collated in prefetch_one(batches, self._collate):
+                self._launch(positions, collated.result)
+        else:
+            for positions in batches:
+                self._launch(positions, partial(self._collate, positions))
+        self._fetch(0)
+
+    def _collate(self, positions: IntArray) -> Any:  # noqa: ANN401 - as `Encoder.collate`
+        rows = self._tokens.order[positions]
+        return self._encoder.collate([self._tokens.ids[row] for row in rows])
+
+    def _launch(self, positions: IntArray, collated: Callable[[], Any]) -> None:
+        """Queue a batch on the device, then store the vectors of one batch.
+
+        With prefetching, the method waits for the previous batch. Without prefetching, it waits
+        for the batch that was just queued.
+        """
+        self._before(positions)
+        budget = self._budget(int(self._lengths(positions).max()))
+        fetch = within_memory(lambda: self._encoder.launch(collated()))
+        if isinstance(fetch, Shortage):
+            self._fetch(0)
+            self._split(positions, fetch)
+        else:
+            self._launched.append(_Launched(positions, budget, fetch))
+            self._fetch(1 if self._prefetch else 0)
+
+    def _fetch(self, leave: int) -> None:
+        """Store the vectors of the oldest batches, until only `leave` batches are queued."""
+        while len(self._launched) > leave:
+            positions, budget, fetch = self._launched.popleft()
+            vectors = within_memory(fetch)
+            if isinstance(vectors, Shortage):
+                self._split(positions, vectors)
+                continue
+            lengths = self._lengths(positions)
+            places = self._tokens.vectors_of(self._tokens.order[positions])
+            self.vectors[places] = vectors
+            self._budget.fitted(int(lengths.max()))
+            self.filling = self.filling.after(int(lengths.sum()), budget)
+            self._after(len(positions))
+
+    def _split(self, positions: IntArray, shortage: Shortage) -> None:
+        """Encode the two halves of a batch that does not fit into memory.
+
+        A batch of one row is not encoded, but recorded in `shortages`.
+        """
+        self._budget.was_short()
+        if len(positions) == 1:
+            self.shortages[int(self._tokens.order[positions[0]])] = shortage
+            self._after(1)
+            return
+        lengths = self._lengths(positions)
+        self._budget.lower(int(lengths.max()), int(lengths.sum()))
+        for half in np.array_split(positions, 2):
+            self._launch(half, partial(self._collate, half))
+
+    def _lengths(self, positions: IntArray) -> IntArray:
+        lengths: IntArray = self._tokens.lengths[self._tokens.order[positions]]
+        return lengths

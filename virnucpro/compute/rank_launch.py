@@ -1,0 +1,247 @@
+"""One launch of ranks: start them, schedule their units, record the results."""
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from virnucpro.compute.in_process import InProcessRank
+from virnucpro.compute.preflight import threads_of_rank
+from virnucpro.compute.rank_main import RankTask, Share
+from virnucpro.compute.scheduler import CommittedUnits, RankScheduler
+from virnucpro.durable import write_file
+from virnucpro.encoders.batching import BATCH_TOKENS, Filling
+from virnucpro.encoders.registry import shapes_of
+from virnucpro.errors import UsageError, WorkerError
+from virnucpro.run.coordinator_files import CoordinatorLog, read_budgets, write_status
+from virnucpro.run.execution import Execution
+from virnucpro.run.job import Job
+from virnucpro.run.manifest import Launch
+from virnucpro.run.reporter import Reporter, Workload
+from virnucpro.run.run import Run
+from virnucpro.runtime.devices import Device
+from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
+from virnucpro.runtime.status import NO_MAIN_GUARD, WorkerStatus
+from virnucpro.sequences.records import Alphabet
+
+
+@dataclass(slots=True)
+class RankLaunch:
+    """One launch; the method `run` writes its plan, runs the ranks and records the results.
+
+    Attributes
+    ----------
+    opened
+        The run, or the part of a run.
+    devices
+        One device per rank.
+    status_seconds
+        Minimum seconds between two versions of status.json.
+    """
+
+    opened: Run
+    job: Job
+    devices: Sequence[Device]
+    execution: Execution
+    reporter: Reporter
+    log: CoordinatorLog
+    status_seconds: float = 0.0
+    _beat: int = 0
+    _written: float = -math.inf
+
+    def run(
+        self,
+        shares: Mapping[int, Share],
+        rejected: Sequence[Path] = (),
+        rank: InProcessRank | None = None,
+        of_round: Sequence[int] = (),
+    ) -> None:
+        """Compute units with `rank`; if `rank` is None, start a process per device.
+
+        Parameters
+        ----------
+        shares
+            First units of each rank.
+        rejected
+            Invalid segment files, whose units are computed again.
+        of_round
+            Open units of the round that this launch computes together with other tasks.
+
+        Raises
+        ------
+        WorkerError
+            If every rank failed and no unit is committed.
+        """
+        task = rank_task(self.opened, self.job, self.devices, self.execution)
+        committed = CommittedUnits(self.opened.paths, rejected)
+        plan = sorted(unit for share in shares.values() for unit in share.units)
+        record = _freeze_plan(self.opened, plan, self.devices)
+        work = _workload(self.opened, of_round or plan, len(self.devices))
+        work = replace(work, shared=bool(of_round))
+        self.log.launch_started(record.number, record.n_units, record.devices, work)
+        started = time.perf_counter()
+        with rank or GPUProcessCoordinator(
+            len(self.devices),
+            self.opened.paths.root,
+            self.devices,
+            threads=task.threads,
+            deadlines=self.execution.deadlines,
+        ) as ranks:
+            scheduler = RankScheduler(ranks, task, shares, committed, self.execution, self.log)
+            if rank is not None:
+                rank.step = partial(scheduler.step, self._show)
+            try:
+                scheduler.run(self._show)
+            except BaseException:  # the launch is recorded, then the error is raised
+                with suppress(OSError):
+                    self._close(ranks, scheduler, record, started)
+                raise
+            try:
+                self._close(ranks, scheduler, record, started)
+            finally:  # report that all ranks failed rather than that run.json cannot be written
+                again = "start the task again" if of_round else "rerun with --resume"
+                _refuse_total_failure(self.opened, ranks.statuses, again)
+
+    def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
+        run, now = self.opened.paths, time.monotonic()
+        if not running or now - self._written >= self.status_seconds:
+            self._beat, self._written = self._beat + 1, now
+            try:
+                write_status(run, statuses, self._beat, running=running)
+            except OSError as error:
+                self.reporter.warn(f"{run.status_json} cannot be written: {error.strerror}")
+        if running:
+            self.reporter.ranks(statuses)
+            self.log.check_output()
+
+    def _close(
+        self,
+        ranks: GPUProcessCoordinator | InProcessRank,
+        scheduler: RankScheduler,
+        record: Launch,
+        started: float,
+    ) -> None:
+        """End the launch: stop the ranks, and record the statistics of each rank in run.json."""
+        ranks.terminate_all()
+        self.reporter.computed()
+        self._show(ranks.statuses, running=False)
+        scheduler.finish()
+        seconds = round(time.perf_counter() - started, 3)
+        self.log.launch_ended(record.number, seconds, len(scheduler.faults))
+        self.opened.paths.remove_unfinished()  # temporary files of killed ranks
+        records = _rank_records(ranks.statuses, scheduler.reports)
+        record = replace(record, seconds={"ranks": seconds}, ranks=records)
+        self.opened.update(self.opened.manifest.with_launch(record))
+
+
+def _freeze_plan(run: Run, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
+    """Write the plan file of a new launch, and add the launch to run.json; return the launch.
+
+    The plan file lists the units to compute. The list does not change while ranks commit units.
+    """
+    run.paths.launches.mkdir(exist_ok=True)
+    number = 1 + max((launch.number for launch in run.manifest.launches), default=0)
+    with write_file(run.paths.launch(number)) as stream:
+        stream.write(json.dumps({"units": list(plan)}).encode())
+    launch = Launch(
+        number=number,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        devices=[str(device) for device in devices],
+        n_units=len(plan),
+    )
+    run.update(run.manifest.with_launch(launch))
+    return launch
+
+
+def _workload(run: Run, plan: Sequence[int], workers: int) -> Workload:
+    """Return what a launch of the units `plan` computes."""
+    index, rows = run.index, run.n_rows_of(plan)
+    share = rows / max(1, index.n_rows)
+    return Workload(
+        records=round(share * index.n_records),
+        letters=round(share * int(index.record_lengths.sum(dtype=np.int64))),
+        rows=rows,
+        workers=workers,
+        protein=index.spec.alphabet is Alphabet.PROTEIN,
+        resumed=rows < index.n_rows,
+    )
+
+
+def rank_task(run: Run, job: Job, devices: Sequence[Device], execution: Execution) -> RankTask:
+    """Return the parameters that are equal for all ranks of a launch."""
+    kind = devices[0].kind if shapes_of(*job.encoders) else "cpu"  # a GPU is for weights
+    return RankTask(
+        run=run.paths,
+        fingerprint=run.manifest.fingerprint,
+        encoders=job.encoders,
+        head=job.head,
+        precision=job.settled_precision,
+        embeddings=job.stored_dtype,
+        unit_rows=run.manifest.units["rows"],
+        unit_positions=run.manifest.units["positions"],
+        batch_tokens=BATCH_TOKENS[kind],
+        torch_device=kind,
+        threads=threads_of_rank(execution, len(devices)),
+        learnt=read_budgets(run.paths),
+        log_format=execution.log_format,
+        others=job.others,
+    )
+
+
+def _rank_records(
+    statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return rank number and run.json entry of each rank; counts are sums over all attempts."""
+    records: dict[str, dict[str, Any]] = {
+        str(rank): {
+            "state": status.state,
+            "exit": status.exit,
+            "reason": status.reason,
+            "attempts": status.attempt,
+            "faults": [fault.reason for fault in status.faults],
+        }
+        for rank, status in statuses.items()
+    }
+    fillings = dict.fromkeys(records, Filling())
+    for report in reports:
+        rank = str(report["rank"])
+        record = records[rank]
+        fillings[rank] += Filling(**report["filling"])
+        record["batches"], record["tokens"] = fillings[rank].batches, fillings[rank].tokens
+        record["unused"] = round(fillings[rank].unused, 4)
+        seconds = record.setdefault("seconds", {})
+        record["rows"] = record.get("rows", 0) + report["rows"]
+        record["again"] = dict(Counter(record.get("again", {})) + Counter(report["again"]))
+        for stage, value in report["seconds"].items():
+            seconds[stage] = round(seconds.get(stage, 0.0) + value, 3)
+    return records
+
+
+def _refuse_total_failure(run: Run, statuses: Mapping[int, WorkerStatus], again: str) -> None:
+    """Raise an error if every rank failed and no unit is committed; `again` is its advice.
+
+    Raises
+    ------
+    UsageError
+        If the ranks failed because the main script lacks the main guard.
+    WorkerError
+        After all other failures.
+    """
+    if all(not status.succeeded for status in statuses.values()) and not run.paths.has_segments():
+        rank, status = min(statuses.items())
+        if status.kind == NO_MAIN_GUARD:
+            raise UsageError(status.reason)
+        raise WorkerError(
+            f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
+            f"{rank}: {status.reason.rstrip('.')}. See {run.paths.log(rank)}, correct the error, "
+            f"and {again}."
+        )

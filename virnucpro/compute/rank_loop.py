@@ -1,0 +1,227 @@
+"""Main loop of a rank process: compute and commit the assigned units one by one."""
+
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+
+from virnucpro.compute.claims import Claims, claim_copies, claim_units
+from virnucpro.compute.encoder_pass import UnitTokens, prefetch_one
+from virnucpro.compute.poison_isolation import suspicion_of
+from virnucpro.compute.rank_encoder import Models
+from virnucpro.compute.rank_main import RankChannel, RankTask, Share, UnitProgress
+from virnucpro.compute.row_embedder import RowEmbedder
+from virnucpro.encoders.device import device_name, torch_threads
+from virnucpro.run.coordinator_files import step_log
+from virnucpro.runtime.signals import call_on_stop
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.partition import unit_bounds
+from virnucpro.store.coverage import valid_segment
+from virnucpro.store.writer import SegmentWriter, ShardWriter
+
+_LOOK_S = 0.5
+"""Maximum seconds between a stop signal and its effect while a rank waits."""
+
+
+class RankLoop:
+    """Main loop of a rank: computes and commits assigned units without a valid segment.
+
+    A second thread tokenises the rows of the next unit while the current unit is computed. After a
+    rank of this launch has died at a known row, the second thread is not used. The cause of another
+    death is then one of the rows that the process reported last.
+
+    Parameters
+    ----------
+    rank, world_size
+        Number of this process, and number of all processes.
+    results
+        Channel for messages to the coordinator.
+    task, share
+        Parameters that are equal for all ranks, and the units of this rank.
+    models
+        Loaded models; None to load the models here.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        results: RankChannel,
+        task: RankTask,
+        share: Share,
+        models: Models | None = None,
+    ) -> None:
+        started = time.perf_counter()
+        self._rank, self._results, self._task, self._share = rank, results, task, share
+        self._log = step_log(task.run, rank, task.log_format)
+        self._log.write(
+            "started", f"rank {rank} of {world_size}: {len(share.units):,} units", pid=os.getpid()
+        )
+        index = SequenceIndex.open(task.run.index)
+        self._bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
+        self._units = _order(share)
+        self._done = share.rows_before
+        self._total = self._done + sum(len(self._rows(unit)) for unit in share.units)
+        results.progress(self._done, self._total)
+        self._taken: set[int] = set()
+        self._stopping = False
+        self._computed, self._busy = 0, 0.0
+        self._device = device_name(task.torch_device)
+        self._learnt = dict(task.learnt.get(self._device, {}))
+        self._embedder = RowEmbedder(task, index, self._learnt, models)
+        self._seconds = {"load": time.perf_counter() - started}
+        self._log.write("loaded", f"rank {rank}: encoders loaded", seconds=self._seconds["load"])
+
+    def run(self) -> None:
+        """Compute all units, and send a report with statistics to the coordinator.
+
+        Raises
+        ------
+        BundleError, IndexFormatError, OSError
+            If a file is missing or damaged, or a segment cannot be written. Committed segments
+            are kept.
+        """
+        with (
+            torch_threads(self._task.threads),
+            SegmentWriter(ShardWriter(self._task.run, self._rank)) as writer,
+            closing(self._prefetched()) as units,
+        ):
+            self._try_first()
+            for unit, prefetched in units:
+                began = time.perf_counter()
+                self._compute(unit, prefetched, writer)
+                self._busy += time.perf_counter() - began
+                self._computed += 1
+        self._results.progress(self._done, self._done)
+        filling = self._embedder.filling
+        self._results.put(
+            {
+                "rank": self._rank,
+                "units": self._computed,
+                "rows": self._done - self._share.rows_before,
+                "seconds": self._seconds | self._embedder.seconds,
+                "again": dict(self._embedder.again),
+                "filling": asdict(filling),
+            }
+        )
+        self._log.write(
+            "finished",
+            f"rank {self._rank}: {self._computed:,} units computed in {filling.batches:,} batches "
+            f"with {filling.tokens:,} tokens, {filling.unused:.1%} of the token budgets unused",
+            units=self._computed,
+            batches=filling.batches,
+            tokens=filling.tokens,
+            unused=round(filling.unused, 4),
+        )
+
+    def _try_first(self) -> None:
+        """Encode or tokenise again each single row at which a rank died, before all units.
+
+        If the process dies again at a row, this row is the cause, and not a row of an earlier
+        batch.
+        """
+        for span, _ in self._share.findings.trials:
+            if span.task in self._units:
+                watch = UnitProgress(self._results, self._done, self._total)
+                suspicion = suspicion_of(self._share.findings, span.task)
+                self._embedder.try_alone(span, self._rows(span.task), watch, suspicion)
+
+    def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
+        """Yield the number and the tokens of each unit to compute.
+
+        The tokens are the future result of `RowEmbedder.tokenise`, prefetched in another thread. If
+        the share forbids that, the tokens are None for all units: the caller must then tokenise
+        the rows itself.
+        """
+        share = self._share.of_round
+        claims = share and Claims(share)
+        if share:
+            call_on_stop(self._stop_soon)
+        units = claim_units(share, claims, self._units) if share and claims else self._units
+        if not self._share.prefetch:
+            yield from ((unit, None) for unit in self._without_segment(units))
+        else:
+            yield from prefetch_one(
+                self._without_segment(units),
+                lambda unit: self._embedder.tokenise(unit, self._rows(unit)),
+            )
+        if share and claims:
+            text = f"rank {self._rank}: every unit has a worker; waits for those of others"
+            self._log.write("waiting", text)
+            # No prefetching: it would wait for the next copy before it yields this one.
+            copies = claim_copies(share, claims, self._taken, self._unit_seconds, self._wait)
+            yield from ((unit, None) for unit in self._without_segment(copies))
+
+    def _without_segment(self, units: Iterable[int]) -> Iterator[int]:
+        """Yield the units that have no valid segment in the shards of this folder."""
+        task = self._task
+        for unit in units:
+            if self._stopping:
+                return
+            self._taken.add(unit)
+            if valid_segment(task.run, unit, self._bounds, task.fingerprint) is None:
+                yield unit
+            else:
+                self._done += len(self._rows(unit))
+
+    def _unit_seconds(self) -> float:
+        """Return the mean seconds per unit of this process; 0 before its first unit."""
+        return self._busy / max(1, self._computed)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the claims of other workers; the supervisor must not take this for a hang."""
+        self._results.progress(self._done, max(self._done, self._total))
+        until = time.monotonic() + seconds
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
+
+    def _stop_soon(self) -> None:
+        """End after the current unit: the supervisor kills the process if this takes too long."""
+        self._stopping = True
+
+    def _compute(
+        self, unit: int, prefetched: Future[list[UnitTokens]] | None, writer: SegmentWriter
+    ) -> None:
+        rows, suspicion = self._rows(unit), suspicion_of(self._share.findings, unit)
+        watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
+        again = self._embedder.again.copy()
+        try:
+            segment = self._embedder.embed(unit, rows, watch, suspicion, prefetched)
+        except MemoryError:
+            self._send_learnt()  # the restarted rank needs the longest length that fitted
+            raise
+        for precision, count in (self._embedder.again - again).items():
+            text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
+            facts = {"unit": unit, "rows": count, "precision": precision}
+            self._log.write("again", f"{text}; recomputed one by one at {precision}", **facts)
+        self._done += len(rows)
+        # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
+        self._results.progress(self._done, max(self._done, self._total))
+        line = f"rank {self._rank}: unit {unit}"
+        writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))
+        self._send_learnt()
+
+    def _send_learnt(self) -> None:
+        if self._embedder.learnt != self._learnt:
+            self._learnt = self._embedder.learnt
+            self._results.put({"rank": self._rank, "device": self._device, "learnt": self._learnt})
+
+    def _rows(self, unit: int) -> range:
+        return range(int(self._bounds[unit]), int(self._bounds[unit + 1]))
+
+
+def _order(share: Share) -> list[int]:
+    """Return the units of a rank in the order of computation; units in which it died come last.
+
+    A unit of another stride in which the rank died is included.
+    """
+    found = share.findings
+    if share.of_round is None:
+        units: Sequence[int] = share.units
+    else:
+        spans = (*found.seen, *found.suspects, *(span for span, _ in found.isolated))
+        units = list(dict.fromkeys((*share.units, *(span.task for span in spans))))
+    return sorted(units, key=lambda unit: bool(found.of_task(unit)))

@@ -1,0 +1,193 @@
+"""Parameters and main function of a rank process, which computes units into its shard folder.
+
+The device mask (such as CUDA_VISIBLE_DEVICES) selects the GPU of the process. torch reads it during
+the import, so torch is imported inside functions, after the mask is set, for encoders with weights.
+"""
+
+import gc
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from virnucpro.bundles.manifest import Classifier
+from virnucpro.compute.claims import RoundShare
+from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.registry import shapes_of
+from virnucpro.run.options import EmbeddingsDtype
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Kind
+from virnucpro.runtime.events import LogFormat
+from virnucpro.runtime.policy import Findings
+
+if TYPE_CHECKING:
+    from virnucpro.compute.rank_encoder import Models
+
+
+@dataclass(frozen=True, slots=True)
+class RankTask:
+    """Parameters of a launch that are equal for all its ranks.
+
+    Attributes
+    ----------
+    run
+        The run's folder, with index and segments.
+    fingerprint
+        The run's fingerprint, which is stored in every segment.
+    encoders
+        Encoders, in the order in which their vectors are joined.
+    head
+        Weight file of the classifier; None for a run without scores.
+    others
+        Classifiers of the rows that `head` does not score, by the kind of these rows.
+    unit_rows, unit_positions
+        Maximum rows and positions (residues or bases) per unit. The index and these limits
+        determine which rows each unit contains.
+    batch_tokens
+        Initial token budget of a batch.
+    learnt
+        For each device name, the token budgets found in earlier batches.
+    """
+
+    run: RunDirectory
+    fingerprint: str
+    encoders: tuple[EncoderSpec, ...]
+    head: Path | None
+    precision: Precision
+    embeddings: EmbeddingsDtype
+    unit_rows: int
+    unit_positions: int
+    batch_tokens: int
+    torch_device: Kind
+    threads: int
+    learnt: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    log_format: LogFormat = "text"
+    others: Mapping[int, Classifier] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The units that one rank computes in one attempt.
+
+    Attributes
+    ----------
+    units
+        Unit numbers. Units with a valid segment are skipped.
+    rows_before
+        Number of rows that this rank completed earlier in the launch. The reported progress
+        starts from this number.
+    findings
+        Rows at which ranks died in this launch.
+    prefetch
+        Whether a second thread may tokenise the next unit. False once a rank has died in this
+        launch: the rows of a death in a second thread are not known.
+    of_round
+        Round that the rank computes together with ranks of other machines; None if one machine
+        computes the run.
+    """
+
+    units: tuple[int, ...]
+    rows_before: int = 0
+    findings: Findings = field(default_factory=Findings)
+    prefetch: bool = True
+    of_round: RoundShare | None = None
+
+
+class RankChannel(Protocol):
+    """Interface for messages from a rank to its coordinator."""
+
+    def put(self, payload: object) -> None:
+        """Send a report of the rank to the coordinator."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Report the number of finished rows and the number of all rows to the coordinator."""
+
+    def mark(self, place: tuple[int, ...]) -> None:
+        """Report the rows that are computed next (`place`, a `TaskSpan`); return after sending."""
+
+
+class UnitProgress:
+    """Reporter of the progress of one unit to the coordinator.
+
+    Parameters
+    ----------
+    channel
+        Receives the reports.
+    done
+        Number of rows in all units before this unit.
+    total
+        Number of rows in all units.
+    """
+
+    def __init__(self, channel: RankChannel, done: int, total: int) -> None:
+        self._channel, self._done, self._total = channel, done, total
+
+    def report_next(self, span: tuple[int, ...]) -> None:
+        """Report `span`, the rows computed next; these rows are suspected if the process dies."""
+        self._channel.mark(span)
+
+    def report_encoded(self, rows: int) -> None:
+        """Report `rows`, the encoded rows of the unit so far (mean over all encoders)."""
+        self._channel.progress(self._done + rows, self._total)
+
+
+def run_rank(
+    rank: int,
+    world_size: int,
+    results: RankChannel,
+    task: RankTask,
+    shares: Mapping[int, Share],
+    models: "Models | None" = None,
+) -> None:
+    """Embed, score and commit the units of ``shares[rank]`` without a valid segment.
+
+    `models` are the loaded models of the task; None to load the models here. If a rank is killed,
+    at most two units are lost: the unit that it computes and the unit that it writes.
+
+    The rank sends a dict with the keys rank, device and learnt (budget name -> tokens) after a
+    token budget changes. At the end, it sends a dict with the keys rank, units and rows (both
+    counts), seconds (stage -> seconds), again (precision -> rows recomputed alone) and filling
+    (sums of tokens and token budgets over all batches).
+
+    Raises
+    ------
+    BundleError, IndexFormatError, OSError
+        If a file is missing or damaged, or a segment cannot be written. Committed segments are
+        kept.
+    """
+    _rank_loop(task).RankLoop(rank, world_size, results, task, shares[rank], models).run()
+
+
+def _rank_loop(task: RankTask) -> ModuleType:
+    """Import and return the module `rank_loop`; import torch, if encoders of the task have weights.
+
+    The garbage collector is off during the import, and ignores the objects of the modules
+    afterwards. A collector that is on traverses half a million objects several times, which takes a
+    fifth of the import time.
+
+    Raises
+    ------
+    ImportError
+        If torch cannot be imported; a note names possible causes.
+    """
+    name = f"{__package__}.rank_loop"
+    needed = {name, "virnucpro.encoders.encoder"} if shapes_of(*task.encoders) else {name}
+    if needed <= sys.modules.keys():
+        return sys.modules[name]
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return {one: import_module(one) for one in needed}[name]
+    except ImportError as error:
+        error.add_note(
+            "The installation is damaged, or the address space is too small: torch needs about "
+            "2 GB (see ulimit -v)."
+        )
+        raise
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""The encoder of genes: evidence of genes and protein words of pieces, without torch."""

@@ -1,0 +1,286 @@
+"""Evidence of a span: sums of integers, so that the evidence of a record is the sum over its spans.
+
+`LAYOUT` states the parts of the vector of `DIM` sums; `NAMES` has a name for each. All sums of a
+span are below 2 ** 16. Evidence is a pure function of the bases of a span and the codon scores.
+The reverse complement of a span has the same evidence, except for ties between genes, the blocks of
+``frame`` (they start at the first base) and ``strand``, whose two sums are exchanged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.arrays import ByteArray, IntArray, joined_ranges
+from virnucpro.encoders.composition.features import AMINO_ACIDS, NAMES_OF_4, PROPERTIES, all_words
+from virnucpro.encoders.composition.letters import codon_number
+from virnucpro.encoders.genes.genes import (
+    BLOCK,
+    CODE,
+    FRAMES,
+    SPAN,
+    STARTS,
+    UNIT,
+    Genes,
+    Spans,
+)
+from virnucpro.sequences.translation import reverse_complement
+
+_STOPS: Final = tuple(map(codon_number, ("TAA", "TAG", "TGA")))
+_LENGTHS: Final = (0, 200, 300, 500, 1000, 2000, SPAN + 1)
+_GAPS: Final = (-SPAN, 0, 30, 100, 300, SPAN)
+_MOTIFS: Final = ("AGGAGG", "GGAGG", "AGGAG", "GGAG", "GAGG", "AGGA")
+_UPSTREAM: Final = 18
+_ZONES: Final = 3
+_SPACERS: Final = (0, 5, 9, _UPSTREAM)
+_LEVELS: Final = 8
+_LEVEL: Final = 3 * UNIT
+"""Score of three blocks in a level of the histogram; three blocks have 48 codons."""
+_SPREADS: Final = ("gc3", "hydropathy", "charge")
+
+LAYOUT: Final = {
+    "bases": ("known", "unknown"),
+    "words": tuple(f"4 {one}" for one in NAMES_OF_4),
+    "codons": tuple(f"gene {one}" for one in all_words(3)),
+    "dipeptides": tuple(f"{chr(a)}{chr(b)}" for a in AMINO_ACIDS for b in AMINO_ACIDS),
+    "frame": tuple(f"frame {one}" for one in all_words(3)),
+    "levels": tuple(f"level {one}" for one in range(_LEVELS)),
+    "changes": ("same frame", "same strand", "other strand"),
+    "genes": ("genes", "complete", "known start", "known stop", "gene codons", "gene score"),
+    "strand": ("forward codons", "reverse codons"),
+    "lengths": tuple(f"complete >= {one}" for one in _LENGTHS[:-1]),
+    "starts": ("ATG", "GTG", "TTG"),
+    "stops": ("TAA", "TAG", "TGA"),
+    "gaps": tuple(f"{kind} gap >= {one}" for kind in ("same", "switch") for one in _GAPS[:-1]),
+    "motifs": (*_MOTIFS, "no motif"),
+    "spacers": tuple(f"spacer >= {one}" for one in _SPACERS[:-1]),
+    "upstream": tuple(f"zone {zone} {one}" for zone in range(_ZONES) for one in "TCAG"),
+    "spreads": tuple(f"{one} {of}" for one in _SPREADS for of in ("sum", "square")),
+    "small": ("small hydrophobic", "acidic", "small basic"),
+}
+"""Names of the sums by part."""
+NAMES: Final = tuple(name for names in LAYOUT.values() for name in names)
+DIM: Final = len(NAMES)
+PARTS: Final = {
+    part: slice(*ends)
+    for part, ends in zip(
+        LAYOUT, pairwise(accumulate(map(len, LAYOUT.values()), initial=0)), strict=True
+    )
+}
+
+_BATCH: Final = 64
+_RESIDUES: Final = np.array(
+    [max(AMINO_ACIDS.find(bytes([CODE[one]])), 0) for one in range(64)], np.uint8
+)
+_IS_GC3: Final = np.arange(64) & 1
+_HYDROPATHY: Final = np.array(PROPERTIES["hydropathy"])[_RESIDUES]
+_CHARGE: Final = np.array(PROPERTIES["charge"])[_RESIDUES]
+
+
+@dataclass(frozen=True, slots=True)
+class CodingParts:
+    """The codons of all genes, one gene after the other, in reading direction.
+
+    Attributes
+    ----------
+    gene
+        ``(n,)`` int64: number of the gene.
+    codons
+        ``(n,)`` uint8, 0 to 63.
+    """
+
+    gene: IntArray
+    codons: ByteArray
+
+    @classmethod
+    def of(cls, spans: Spans, genes: Genes) -> "CodingParts":
+        """Read the codons of genes."""
+        gene = np.repeat(np.arange(len(genes.codons)), genes.codons)
+        return cls(gene, spans.frames.ravel()[joined_ranges(genes.place, genes.codons)])
+
+
+def cut(record: bytes) -> list[bytes]:
+    """Return the spans of a record: equal lengths, without overlap."""
+    n = max(1, -(-len(record) // SPAN))
+    ends = [len(record) * one // n for one in range(n + 1)]
+    return [record[a:b] for a, b in pairwise(ends)]
+
+
+def batches(spans: Sequence[bytes]) -> Iterator[IntArray]:
+    """Yield the numbers of spans of similar length; results do not depend on it."""
+    order = np.argsort(np.fromiter(map(len, spans), np.int64, len(spans)), kind="stable")
+    for start in range(0, len(order), _BATCH):
+        yield order[start : start + _BATCH]
+
+
+def count(
+    spans: Spans, scored: NDArray[np.int16], genes: Genes, coding: CodingParts
+) -> NDArray[np.uint16]:
+    """Return the evidence of spans whose genes are known."""
+    n = len(spans.lengths)
+    found = np.zeros((n, DIM), np.int64)
+    n_known = np.count_nonzero(spans.letters < 4, axis=1)
+    found[:, PARTS["bases"]] = np.column_stack((n_known, spans.lengths - n_known))
+    found[:, PARTS["words"]] = _words(spans)
+    span = genes.span[coding.gene]
+    found[:, PARTS["codons"]] = _table(span, coding.codons, n, 64)
+    residues = _RESIDUES[coding.codons]
+    inside = np.flatnonzero(coding.gene[1:] == coding.gene[:-1])
+    pairs = residues[inside].astype(np.int64) * len(AMINO_ACIDS) + residues[inside + 1]
+    found[:, PARTS["dipeptides"]] = _table(span[inside], pairs, n, len(AMINO_ACIDS) ** 2)
+    _count_frames(spans, scored, found)
+    _count_genes(spans, genes, found)
+    _count_borders(spans, genes, found)
+    _count_spreads(genes, coding, found)
+    return np.minimum(found, np.iinfo(np.uint16).max).astype(np.uint16)
+
+
+def _table(row: IntArray, column: NDArray[np.integer], n: int, width: int) -> IntArray:
+    return np.bincount(row * width + column, minlength=n * width).reshape(n, width)
+
+
+@lru_cache
+def _columns_of_4() -> NDArray[np.int64]:
+    """Return the column of each word of four letters, and `len(NAMES_OF_4)` of unknown ones."""
+    number = {name: i for i, name in enumerate(NAMES_OF_4)}
+    words = all_words(4)
+    either = (
+        number.get(one, number.get(reverse_complement(one.encode()).decode())) for one in words
+    )
+    columns = np.full(1024, len(NAMES_OF_4))
+    columns[:256] = list(either)
+    return columns
+
+
+def _words(spans: Spans) -> IntArray:
+    letters = spans.letters
+    words = np.zeros((len(letters), letters.shape[1] - 3), np.uint16)
+    unknown = np.zeros_like(letters[:, 3:])
+    for shift in range(4):
+        column = letters[:, shift : letters.shape[1] - 3 + shift]
+        words = words << np.uint16(2) | column & np.uint8(3)
+        unknown |= column & np.uint8(4)
+    words |= unknown.astype(np.uint16) << np.uint16(6)
+    words += (np.arange(len(letters), dtype=np.uint16) << np.uint16(9))[:, None]
+    by_word = np.bincount(words.ravel(), minlength=len(letters) << 9).reshape(len(letters), 512)
+    found = np.zeros((len(letters), len(NAMES_OF_4)), np.int64)
+    np.add.at(found.T, _columns_of_4()[:256], by_word[:, :256].T)
+    return found
+
+
+def _count_frames(spans: Spans, scored: NDArray[np.int16], found: IntArray) -> None:
+    """Count the codons of the best frame of each block, judged with both neighbours."""
+    n, m = len(spans.lengths), spans.frames.shape[2] - 1
+    shape = (n, FRAMES, m // BLOCK, BLOCK)
+    blocks = spans.frames[:, :, :-1].reshape(shape)
+    sums = scored[:, :, :-1].reshape(shape).sum(axis=3, dtype=np.int32)
+    sums[:, 3:] = sums[:, 3:, ::-1]
+    near = sums.copy()
+    near[:, :, 1:] += sums[:, :, :-1]
+    near[:, :, :-1] += sums[:, :, 1:]
+    best = near.argmax(axis=1)
+    top = np.take_along_axis(near, best[:, None], axis=1)[:, 0]
+    number = np.arange(m // BLOCK)
+    place = np.where(best >= FRAMES // 2, m // BLOCK - 1 - number, number)
+    codons = blocks[np.arange(n)[:, None], best, place]
+    rows = np.arange(n)[:, None, None]
+    found[:, PARTS["frame"]] = _table((rows + 0 * codons).ravel(), codons.ravel(), n, 128)[:, :64]
+    full = (number + 1) * 3 * BLOCK <= spans.lengths[:, None]
+    row, _ = np.nonzero(full)
+    level = np.clip(top[full] // _LEVEL + 1, 0, _LEVELS - 1)
+    found[:, PARTS["levels"]] = _table(row, level, n, _LEVELS)
+    pair = full[:, 1:]
+    row, _ = np.nonzero(pair)
+    before, after = best[:, :-1][pair], best[:, 1:][pair]
+    change = np.where(before == after, 0, np.where(before // 3 == after // 3, 1, 2))
+    found[:, PARTS["changes"]] = _table(row, change, n, 3)
+
+
+def _count_genes(spans: Spans, genes: Genes, found: IntArray) -> None:
+    n = len(spans.lengths)
+
+    def per(values: NDArray[np.generic]) -> IntArray:
+        return np.bincount(genes.span, values, n).astype(np.int64)
+
+    complete = ~(genes.open5 | genes.open3)
+    columns = (np.ones_like(genes.span), complete, ~genes.open5, ~genes.open3, genes.codons)
+    found[:, PARTS["genes"]] = np.column_stack([*map(per, columns), per(genes.score // UNIT)])
+    found[:, PARTS["strand"]] = np.column_stack(
+        [per(np.where(genes.reverse == side, genes.codons, 0)) for side in (False, True)]
+    )
+    length = np.digitize(3 * genes.codons[complete], _LENGTHS[1:-1])
+    found[:, PARTS["lengths"]] = _table(genes.span[complete], length, n, len(_LENGTHS) - 1)
+    flat = spans.frames.ravel()
+    first = flat[genes.place[~genes.open5]]
+    last = flat[(genes.place + genes.codons)[~genes.open3]]
+    for part, open_end, codons, kinds in (
+        ("starts", genes.open5, first, STARTS),
+        ("stops", genes.open3, last, _STOPS),
+    ):
+        span = genes.span[~open_end]
+        found[:, PARTS[part]] = np.column_stack(
+            [np.bincount(span[codons == kind], minlength=n) for kind in kinds]
+        )
+    same = genes.span[1:] == genes.span[:-1]
+    gap = np.digitize((genes.left[1:] - genes.right[:-1])[same], _GAPS[1:-1])
+    switch = (genes.reverse[1:] != genes.reverse[:-1])[same]
+    cell = switch * (len(_GAPS) - 1) + gap
+    found[:, PARTS["gaps"]] = _table(genes.span[1:][same], cell, n, 2 * (len(_GAPS) - 1))
+
+
+def _count_borders(spans: Spans, genes: Genes, found: IntArray) -> None:
+    """Count ribosome binding sites and letters in the bases before known starts."""
+    n, width = spans.letters.shape
+    known = genes.select(~genes.open5)
+    away = np.arange(_UPSTREAM, 0, -1)
+    place = np.where(
+        known.reverse[:, None], known.right[:, None] - 1 + away, known.left[:, None] - away
+    )
+    inside = (place >= 0) & (place < width)
+    letters = spans.letters[known.span[:, None], np.clip(place, 0, width - 1)]
+    letters = np.where(known.reverse[:, None] & (letters < 4), letters ^ 2, letters)
+    letters = np.where(inside, letters, 4)
+    zone = np.arange(_UPSTREAM) * _ZONES // _UPSTREAM * 5
+    cells = known.span[:, None] * (5 * _ZONES) + zone + letters
+    by_zone = np.bincount(cells.ravel(), minlength=n * 5 * _ZONES).reshape(n, _ZONES, 5)
+    found[:, PARTS["upstream"]] = by_zone[:, :, :4].reshape(n, 4 * _ZONES)
+    kind = np.full(len(letters), len(_MOTIFS))
+    spacer = np.zeros(len(letters), np.int64)
+    for number, motif in enumerate(_MOTIFS):
+        wanted = np.array([b"TCAG".index(one) for one in motif.encode()])
+        views = np.lib.stride_tricks.sliding_window_view(letters, len(motif), axis=1)
+        hits = (views == wanted).all(axis=2)
+        new = hits.any(axis=1) & (kind == len(_MOTIFS))
+        kind[new] = number
+        spacer[new] = hits[new, ::-1].argmax(axis=1)
+    found[:, PARTS["motifs"]] = _table(known.span, kind, n, len(_MOTIFS) + 1)
+    some = kind < len(_MOTIFS)
+    spacing = np.digitize(spacer[some], _SPACERS[1:-1])
+    found[:, PARTS["spacers"]] = _table(known.span[some], spacing, n, len(_SPACERS) - 1)
+
+
+def _count_spreads(genes: Genes, coding: CodingParts, found: IntArray) -> None:
+    """Add up properties of genes, and their squares, weighted by codons."""
+    n, n_genes = len(found), len(genes.codons)
+    columns = []
+    for values, scale in ((_IS_GC3, 31), (_HYDROPATHY, 1), (_CHARGE, 10)):
+        sums = np.bincount(coding.gene, values[coding.codons], n_genes).astype(np.int64)
+        mean = np.clip(15 + scale * sums // np.maximum(genes.codons, 1), 0, 46)
+        columns += [
+            np.bincount(genes.span, weight, n).astype(np.int64)
+            for weight in (mean * genes.codons, mean**2 * genes.codons // 64)
+        ]
+        if values is _HYDROPATHY:
+            hydropathy = sums / np.maximum(genes.codons, 1)
+        if values is _CHARGE:
+            charge = sums / np.maximum(genes.codons, 1)
+    found[:, PARTS["spreads"]] = np.column_stack(columns)
+    small = genes.codons < 150
+    kinds = (small & (hydropathy > 8), charge < -0.5, small & (charge > 0.5))
+    found[:, PARTS["small"]] = np.column_stack(
+        [np.bincount(genes.span[kind], minlength=n) for kind in kinds]
+    )

@@ -1,0 +1,119 @@
+"""Protein words of genes: which groups of viruses and hosts have them.
+
+A word is twelve places of a gene's protein under a spaced seed, in an alphabet of eleven letters.
+Its key is a hash of 32 bits; one of two words is kept, by the hash. The value of a known word names
+the side that has it most often, and how sure that is. Counts of values are sums, as all evidence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.arrays import ByteArray, IntArray
+from virnucpro.encoders.genes.evidence import DIM, CodingParts, batches, count
+from virnucpro.encoders.genes.genes import CODE, Scores, Spans, find_genes
+
+SIDES: Final = ("phage", "other virus", "prokaryote", "other host")
+LEVELS: Final = 3
+WORD_NAMES: Final = (
+    "words", *(f"{side} word, level {level}" for side in SIDES for level in range(LEVELS))
+)  # fmt: skip
+
+_SEED: Final = tuple(i for i, one in enumerate("110110111001010111") if one == "1")
+_ALPHABET: Final = ("AST", "C", "DE", "FWY", "G", "H", "ILMV", "KR", "NQ", "P", "*")
+_LETTER: Final = np.array(
+    [next(i for i, one in enumerate(_ALPHABET) if chr(CODE[codon]) in one) for codon in range(64)],
+    np.uint64,
+)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+Keys = NDArray[np.uint32]
+
+
+def words_of(coding: CodingParts) -> tuple[IntArray, Keys]:
+    """Return the gene and the key of each kept word."""
+    width = _SEED[-1]
+    n = max(len(coding.gene) - width, 0)
+    letters = _LETTER[coding.codons]
+    word = np.zeros(n, np.uint64)
+    for place in _SEED:
+        word *= np.uint64(len(_ALPHABET))
+        word += letters[place : place + n]
+    word *= _MIX
+    kept = np.flatnonzero(coding.gene[:n] == coding.gene[width:])
+    hashed = word[kept]
+    half = (hashed >> np.uint64(31)) & np.uint64(1) == 0
+    return coding.gene[kept[half]], (hashed[half] >> np.uint64(32)).astype(np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Evidence and kept words of spans.
+
+    Attributes
+    ----------
+    evidence
+        ``(n, DIM)`` uint16.
+    owner, keys
+        ``(n_words,)``: number of the span, and the key, of each word.
+    """
+
+    evidence: NDArray[np.uint16]
+    owner: IntArray
+    keys: Keys
+
+
+def scan(spans: Sequence[bytes], scores: Scores) -> Scanned:
+    """Find the genes of spans once, for evidence and words."""
+    evidence = np.empty((len(spans), DIM), np.uint16)
+    owners, keys = [np.empty(0, np.int64)], [np.empty(0, np.uint32)]
+    for rows in batches(spans):
+        batch = Spans.of([spans[row] for row in rows])
+        scored = batch.scored(scores)
+        genes = find_genes(batch, scored)
+        coding = CodingParts.of(batch, genes)
+        evidence[rows] = count(batch, scored, genes, coding)
+        gene, key = words_of(coding)
+        owners.append(rows[genes.span[gene]])
+        keys.append(key)
+    return Scanned(evidence, np.concatenate(owners), np.concatenate(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class WordTable:
+    """Known words.
+
+    Attributes
+    ----------
+    keys
+        ``(n,)`` uint32, ascending.
+    values
+        ``(n,)`` uint8: side times `LEVELS` plus level.
+    """
+
+    keys: Keys
+    values: ByteArray
+
+    def count(self, owner: IntArray, keys: Keys, n: int) -> IntArray:
+        """Return the sums of `WORD_NAMES` of n owners, ``(n, 13)``."""
+        place, known = look_up(self.keys, keys)
+        return count_values(owner, owner[known], self.values[place], n)
+
+
+def look_up(table: Keys, keys: Keys) -> tuple[IntArray, IntArray]:
+    """Return the places in the table of keys that are in it, and which keys these are."""
+    if not len(table):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    place = np.searchsorted(table[:-1], keys)
+    known = np.flatnonzero(table[place] == keys)
+    return place[known], known
+
+
+def count_values(owner: IntArray, known: IntArray, values: ByteArray, n: int) -> IntArray:
+    """Count all words by `owner`, and the values of known words by the owner in `known`."""
+    width = len(WORD_NAMES) - 1
+    cells = np.bincount(known * width + values, minlength=n * width).reshape(n, width)
+    return np.column_stack((np.bincount(owner, minlength=n), cells))

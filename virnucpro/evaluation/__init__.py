@@ -1,1 +1,0 @@
-"""Measure how well scores separate labelled viral and non-viral sequences."""

@@ -1,0 +1,1 @@
+"""Makes and judges models: training, evaluation, validation."""

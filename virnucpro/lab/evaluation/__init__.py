@@ -1,0 +1,1 @@
+"""Evaluation of predictions: labels, fragments, tables of tools, figures of merit."""

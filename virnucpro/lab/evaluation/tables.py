@@ -1,0 +1,108 @@
+"""Write fragments, figures and differences as FASTA, TSV and JSON."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from virnucpro.console import printable
+from virnucpro.durable import write_file
+from virnucpro.lab.evaluation.comparison import Comparison, Difference, Row
+from virnucpro.lab.evaluation.fragments import Fragment
+from virnucpro.lab.evaluation.labels import CLASS_NAMES
+from virnucpro.lab.evaluation.metrics import WITH_INTERVAL
+
+_NA: Final = "NA"
+_FRAGMENT_COLUMNS: Final = (
+    *("seq_name", "label", "kingdom", "group", "length"),
+    *("file", "record", "start", "end", "strand"),
+)
+
+
+def fasta_bytes(sequences: Iterable[tuple[Fragment, bytes]]) -> bytes:
+    """Return fragments as FASTA, one line per sequence; a header is the name only."""
+    return b"".join(b">%b\n%b\n" % (one.name.encode(), bases) for one, bases in sequences)
+
+
+def fragments_table(fragments: Iterable[Fragment]) -> bytes:
+    """Return the labels and origins of fragments as tab-separated text."""
+    lines = ["\t".join(_FRAGMENT_COLUMNS)]
+    for one in fragments:
+        cells = asdict(one) | {"seq_name": one.name, "label": CLASS_NAMES[one.viral]}
+        lines.append("\t".join(printable(str(cells[name])) for name in _FRAGMENT_COLUMNS))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with write_file(path) as stream:
+        stream.write(content)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON atomically; a value that is not finite becomes null."""
+    text = json.dumps(as_json(content), indent=2, allow_nan=False)
+    write_bytes(path, f"{text}\n".encode())
+
+
+def as_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return `value` with null instead of numbers that are not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    return value
+
+
+def write_evaluation(path: Path, rows: Sequence[Row]) -> None:
+    """Write evaluation.tsv: a row per tool, length, and kingdom or group."""
+    lines = []
+    for row in rows:
+        cells: dict[str, str] = {
+            **{
+                name: getattr(row, name) for name in ("tool", "length", "label", "kingdom", "group")
+            },
+            **{name: str(count) for name, count in row.counts.items()},
+            "unanswered": row.unanswered,
+        }
+        for name, value in row.values.items():
+            cells[name] = _decimal(value)
+            if name in WITH_INTERVAL:
+                low, high = row.intervals.get(name, (math.nan, math.nan))
+                cells |= {f"{name}_low": _decimal(low), f"{name}_high": _decimal(high)}
+        cells["note"] = row.note or _NA
+        lines.append(cells)
+    _write_table(path, lines)
+
+
+def write_paired(path: Path, differences: Sequence[Difference]) -> None:
+    """Write paired.tsv: a row per pair of tools, length, kingdom and figure."""
+    lines = []
+    for one in differences:
+        names = ("tool", "reference", "length", "label", "kingdom", "figure")
+        numbers = (one.value, *(one.interval or (math.nan, math.nan)))
+        figures = zip(("difference", "low", "high"), map(_decimal, numbers), strict=True)
+        cells = {name: getattr(one, name) for name in names}
+        lines.append({**cells, **dict(figures), "note": one.note or _NA})
+    _write_table(path, lines)
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    lines = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else _NA
+
+
+def figures_of(comparison: Comparison) -> dict[str, Any]:
+    """Return rows and differences as JSON values."""
+    return {
+        "rows": [asdict(row) for row in comparison.rows],
+        "differences": [asdict(one) for one in comparison.differences],
+    }

@@ -1,0 +1,1 @@
+"""Training of classifier heads: labels, cross-validation, calibration, the new bundle."""

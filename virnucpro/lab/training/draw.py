@@ -1,0 +1,217 @@
+"""Windows and records drawn from genomes at random.
+
+Genomes of a group are drawn in proportion to the root of their length, whatever the number of
+their records. So a transcriptome of a thousand records counts as one genome.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.lab.training.genomes import Genome, Group, by_group
+from virnucpro.sequences.windows import tile
+
+WINDOW = 500
+"""Default length in bases of the windows of a record."""
+
+_CROPS_A_GROUP = (60, 2500)
+_CROPS_A_ROOT_BASE = 1.1
+_MOST_CROPS = 200_000
+"""Maximum number of windows; the groups of larger training sets have proportionally fewer."""
+_MOST_BASES = 400_000
+"""Maximum bases of a genome that count for its group's number of crops."""
+
+_WITH_ERRORS = 1 / 3
+_MOST_ERRORS = 0.06
+_KINDS = (0.4, 0.35)
+"""Shares of substitutions and deletions; the other errors are insertions."""
+
+_MOST_UNKNOWN = 0.1
+"""Pieces with a larger share of letters other than A, C, G, T are not drawn."""
+_ATTEMPTS = 20
+
+_BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """Lengths of the windows for training.
+
+    Attributes
+    ----------
+    lengths
+        Lengths in bases, ascending; each is drawn equally often.
+    between
+        True: `lengths` are the shortest and the longest, and lengths between are log-uniform.
+    """
+
+    lengths: tuple[int, ...]
+    between: bool = False
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """Return a random length."""
+        if self.between:
+            return int(np.exp(rng.uniform(*np.log(self.lengths))))
+        return self.lengths[int(rng.integers(len(self.lengths)))]
+
+
+CROPS = Crops((150, 1000), between=True)
+"""Default lengths of the windows for training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Pieces of genomes.
+
+    Attributes
+    ----------
+    bases
+        n sequences.
+    groups
+        Group of each sequence.
+    sources
+        Class of each sequence.
+    """
+
+    bases: list[bytes]
+    groups: list[Group]
+    sources: list[str]
+
+    @property
+    def viral(self) -> NDArray[np.bool_]:
+        """(n,) bool."""
+        return np.array([kingdom == "virus" for kingdom, _ in self.groups])
+
+    def select(self, chosen: NDArray[np.bool_]) -> "Drawn":
+        """Return the pieces for which `chosen`, ``(n,)``, is True."""
+        return Drawn(
+            list(compress(self.bases, chosen)),
+            list(compress(self.groups, chosen)),
+            list(compress(self.sources, chosen)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Windows of records: record i has windows ``first[i]:first[i + 1]``."""
+
+    windows: list[bytes]
+    first: NDArray[np.int64]
+
+
+def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Drawn:
+    """Draw windows for training, a third of them with errors of sequencing.
+
+    The number of a group's windows is proportional to the root of its bases, within limits.
+    """
+    rng = np.random.default_rng([seed, 1])
+    drawn = Drawn([], [], [])
+    groups = list(by_group(genomes).values())
+    roots = [_CROPS_A_ROOT_BASE * counted_bases(members) ** 0.5 for members in groups]
+    counts = np.clip(roots, *_CROPS_A_GROUP)
+    counts *= min(1, _MOST_CROPS / counts.sum())
+    for members, count in zip(groups, counts.tolist(), strict=True):
+        source = _Source(members, crops.lengths[0])
+        for _ in range(int(count)):
+            length = crops.draw(rng)
+            source.draw(length, rng, drawn, errors=True)
+    return drawn
+
+
+def counted_bases(members: Sequence[Genome]) -> int:
+    """Return the bases of a group's genomes that count for the number of its pieces."""
+    return sum(min(sum(map(len, one.sequences)), _MOST_BASES) for one in members)
+
+
+def draw_pieces(
+    genomes: Sequence[Genome],
+    length: int,
+    per_virus_group: int,
+    per_kingdom: int,
+    seed: int,
+    *,
+    of_bacteria: int | None = None,
+) -> Drawn:
+    """Draw pieces for evaluation: equally many of each virus group, and of each kingdom.
+
+    Parameters
+    ----------
+    of_bacteria
+        Pieces of bacteria, if not `per_kingdom`.
+    """
+    rng = np.random.default_rng([seed, length])
+    groups = by_group(genomes)
+    sizes = {one: sum(kingdom == one for kingdom, _ in groups) for one, _ in groups}
+    drawn = Drawn([], [], [])
+    for (kingdom, _), members in groups.items():
+        wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
+        share = -(-wanted // sizes[kingdom])
+        source = _Source(members, length)
+        for _ in range(per_virus_group if kingdom == "virus" else share):
+            source.draw(length, rng, drawn, errors=False)
+    return drawn
+
+
+def tile_pieces(pieces: Sequence[bytes], window: int = WINDOW) -> Tiles:
+    """Divide records into windows by the `even` tiling."""
+    windows: list[bytes] = []
+    first = [0]
+    for piece in pieces:
+        starts, ends = tile(len(piece), window, "even")
+        windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        first.append(len(windows))
+    return Tiles(windows, np.array(first))
+
+
+class _Source:
+    """The sequences of a group."""
+
+    def __init__(self, members: Sequence[Genome], length: int) -> None:
+        self._choices: list[tuple[Genome, bytes]] = []
+        shares: list[float] = []
+        for genome in members:
+            long = [one for one in genome.sequences if len(one) >= length]
+            total = sum(map(len, long))
+            self._choices += [(genome, one) for one in long]
+            shares += [len(one) / total * total**0.5 for one in long]
+        self._sums = np.cumsum(shares) / max(sum(shares), 1.0)
+
+    def draw(self, length: int, rng: np.random.Generator, drawn: Drawn, *, errors: bool) -> None:
+        """Append a piece to `drawn`, or nothing if there is none of this length."""
+        for _ in range(_ATTEMPTS if self._choices else 0):
+            choice = int(np.searchsorted(self._sums, rng.random()))
+            genome, sequence = self._choices[min(choice, len(self._choices) - 1)]
+            if len(sequence) < length:
+                continue
+            start = int(rng.integers(len(sequence) - length + 1))
+            piece = sequence[start : start + length]
+            if is_known(piece):
+                drawn.bases.append(draw_errors(piece, rng) if errors else piece)
+                drawn.groups.append(genome.key)
+                drawn.sources.append(genome.source)
+                return
+
+
+def is_known(piece: bytes) -> bool:
+    """Return whether nearly all letters of a piece are A, C, G or T."""
+    return len(piece.translate(None, b"ACGT")) <= _MOST_UNKNOWN * len(piece)
+
+
+def draw_errors(piece: bytes, rng: np.random.Generator) -> bytes:
+    """Return a piece for training: one of three has errors."""
+    if rng.random() >= _WITH_ERRORS:
+        return piece
+    return with_errors(piece, rng.uniform(0, _MOST_ERRORS), rng)
+
+
+def with_errors(bases: bytes, rate: float, rng: np.random.Generator) -> bytes:
+    """Return bases with a share `rate` of errors like those of Nanopore reads."""
+    letters = np.frombuffer(bases, np.uint8).copy()
+    wrong = rng.random(len(letters)) < rate * _KINDS[0]
+    letters[wrong] = _BASES[rng.integers(0, 4, int(wrong.sum()))]
+    letters = letters[rng.random(len(letters)) >= rate * _KINDS[1]]
+    places = np.flatnonzero(rng.random(len(letters)) < rate * (1 - sum(_KINDS)))
+    return np.insert(letters, places, _BASES[rng.integers(0, 4, len(places))]).tobytes()

@@ -1,0 +1,273 @@
+"""Fit head, calibration and thresholds to the features of the training windows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from virnucpro.arrays import FloatArray
+from virnucpro.classifier.head import VIRAL
+from virnucpro.classifier.prevalence import posterior
+from virnucpro.lab.metrics import auroc, calibration_error
+from virnucpro.lab.training.cross_validation import (
+    Calibrated,
+    Pieces,
+    calibrate,
+    calibrate_records,
+    choose_presets,
+    cross_validate,
+)
+from virnucpro.lab.training.draw import Drawn
+from virnucpro.lab.training.genomes import VIRUS, Genome, Group
+from virnucpro.lab.training.network import NetworkSettings, examples_of, train
+from virnucpro.lab.training.platt import realised_fdr
+from virnucpro.lab.training.records.fit import RecordTraining
+from virnucpro.lab.training.weights import (
+    equal_weights,
+    resampled_weights,
+    share_above,
+)
+from virnucpro.lab.training.windows_file import TrainingWindows
+
+_PREVALENCE: Final = 0.5
+_LEAST_BASES: Final = 100
+_LEAST_SCORED: Final = 0.5
+_MOST_VISITS: Final = 20
+"""A small training set is not repeated more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Result of a training.
+
+    Attributes
+    ----------
+    tensors
+        Tensors of a `StandardisedHead`.
+    classes
+        Names of its classes; empty for two classes.
+    calibration
+        Calibration as JSON, for `read_calibration`.
+    metrics
+        Figures of the cross-validation, for the card.
+    settings, versions
+        Parameters of the training, and versions of the libraries.
+    held_out
+        Kingdom, group, class, mean logit of the windows and held-out log odds of each piece of the
+        cross-validation, by length in bases.
+    record
+        Tensors of the encoder of genes and of the record head; None without a record head.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    classes: tuple[str, ...]
+    calibration: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    versions: Mapping[str, str]
+    held_out: Mapping[int, list[tuple[str, str, str, float, float]]]
+    record: tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]] | None = None
+
+
+def fit_head(
+    windows: TrainingWindows,
+    features: NDArray[np.float32],
+    folds: Mapping[str, int],
+    seed: int,
+    report: Callable[[str], object],
+    warn: Callable[[str], object],
+    folder: Path,
+    records: Sequence[Genome] = (),
+) -> Fitted:
+    """Train the head on all crops, and calibrate it by cross-validation over groups.
+
+    The result depends on the arguments alone, on one machine with one number of threads.
+
+    Parameters
+    ----------
+    features
+        (n, dim), vectors of all windows in the order of `windows`.
+    folds
+        Fold of each group's name.
+    report, warn
+        Called with a text about each step, and with warnings.
+    folder
+        Folder for the finished folds of the cross-validation; a repeated call reads them.
+    records
+        Genomes of the training set to train a record head, too.
+
+    Raises
+    ------
+    InputError
+        If viral and non-viral windows cannot be separated.
+    """
+    torch.set_num_threads(1)  # other numbers of threads sum in another order
+    torch.use_deterministic_algorithms(mode=True)
+    most = _MOST_VISITS * len(windows.crops.bases)
+    settings = replace(NetworkSettings(), windows=min(NetworkSettings().windows, most))
+    crop_features, pieces = windows.split(features)
+    names, examples = examples_of(windows.crops, crop_features)
+    logits = cross_validate(
+        examples, windows.crops.groups, pieces, folds, settings, seed, report, folder
+    )
+    calibrated = calibrate(logits, pieces, windows.classes, folds, warn)
+    calibration: dict[str, Any] = {"lines": [asdict(one.line) for one in calibrated]}
+    record = None
+    if records:
+        report("reading the genes of all genomes")
+        training = RecordTraining(records, seed, settings)
+        drawn = {length: one.pieces for length, one in windows.tiled.items()}
+        record_logits = training.cross_validate(drawn, folds, report, folder)
+        calibrated, calibration["records"] = calibrate_records(
+            calibrated, record_logits, logits, pieces, folds
+        )
+        report("training the record head on all groups")
+        record = training.fit_all().tensors()
+    presets = choose_presets(calibrated, pieces, warn)
+    report("training on all groups")
+    ensemble = train(examples, settings, seed)
+    tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
+    return Fitted(
+        tensors=tensors,
+        classes=names if len(names) > 2 else (),
+        calibration=calibration
+        | {
+            "prevalence": _PREVALENCE,
+            "presets": {name: asdict(preset) for name, preset in presets.items()},
+            "min_bases": _LEAST_BASES,
+            "min_scored": _LEAST_SCORED,
+            "gc": _gc_range(windows.crops),
+        },
+        metrics=accuracy_figures(calibrated, pieces, presets["default"].viral, seed),
+        settings=asdict(settings),
+        held_out={
+            one.length_class.bases: _rows(
+                windows.tiled[one.length_class.bases].pieces,
+                logits[one.length_class.bases],
+                one.held_out,
+            )
+            for one in calibrated
+        },
+        record=record,
+        versions={"torch": str(torch.__version__), "numpy": np.__version__},
+    )
+
+
+def _rows(
+    pieces: Drawn, logits: FloatArray, log_odds: FloatArray
+) -> list[tuple[str, str, str, float, float]]:
+    columns = zip(pieces.groups, pieces.sources, logits.tolist(), log_odds.tolist(), strict=True)
+    return [(*group, source, logit, odds) for group, source, logit, odds in columns]
+
+
+def _gc_range(crops: Drawn) -> list[float]:
+    """Return the 1st and 99th percentile of the GC content of the training windows."""
+    shares = [
+        (one.count(b"G") + one.count(b"C")) / max(1, sum(map(one.count, (b"A", b"C", b"G", b"T"))))
+        for one in crops.bases
+    ]
+    return [round(float(value), 4) for value in np.percentile(shares, [1, 99])]
+
+
+_NOMINAL: Final = 0.05
+_CALLED_AT: Final = 0.05
+"""Prevalence of the shares that are called viral."""
+_PREVALENCES: Final = (0.5, 0.1)
+"""Nominal FDR, and the shares of viral records at which the realised rate is measured."""
+_RESAMPLES: Final = 500
+_TAILS: Final = (2.5, 97.5)
+
+
+def accuracy_figures(
+    calibrated: Sequence[Calibrated],
+    pieces: Mapping[int, Pieces],
+    threshold: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the figures of each length in bases as JSON, with 95 % intervals.
+
+    AUROC, also of the viruses against each kingdom, calibration error, realised FDR and recall at a
+    nominal FDR of 5 % and two prevalences, and the share of each kingdom called viral at
+    `threshold` and a prevalence of 5 %. The calibration of each piece is fitted without its group.
+    A rate without a call is
+    None; its resamples without a call have a rate and a recall of 0.
+    """
+    found = {}
+    for one in calibrated:
+        bases = one.length_class.bases
+        groups, viral = pieces[bases].groups, pieces[bases].viral
+        probability = posterior(one.held_out, _PREVALENCE)
+        weights = equal_weights(groups)
+        resampled = resampled_weights(groups, _RESAMPLES, seed)
+        found[str(bases)] = {
+            "pieces": len(groups),
+            "auroc": _rounded(auroc(one.held_out, viral, weights)),
+            "auroc_interval": _interval(auroc(one.held_out, viral, resampled)),
+            "auroc_of_kingdom": _by_kingdom(one.held_out, groups, seed),
+            "calibration_error": _rounded(calibration_error(probability, viral, weights)),
+            "calibration_error_interval": _interval(
+                calibration_error(probability, viral, resampled)
+            ),
+            "realised_fdr": {
+                str(share): _fdr(probability, viral, weights, resampled, share)
+                for share in _PREVALENCES
+            },
+            "called_viral": share_above(
+                posterior(one.held_out, _CALLED_AT), groups, {"": threshold}
+            )[""],
+        }
+    return {"cross_validation": found}
+
+
+def _interval(values: Sequence[float] | FloatArray) -> list[float]:
+    """Return the 95 % interval of the figures of resamples."""
+    return [_rounded(value) for value in np.percentile(values, _TAILS)]
+
+
+def _by_kingdom(
+    logits: FloatArray, groups: Sequence[Group], seed: int
+) -> dict[str, dict[str, Any]]:
+    """Return the AUROC of viruses against each kingdom; no interval for a single group."""
+    found: dict[str, dict[str, Any]] = {}
+    for kingdom in sorted({one for one, _ in groups} - {VIRUS}):
+        rows = [row for row, (one, _) in enumerate(groups) if one in (VIRUS, kingdom)]
+        chosen = [groups[row] for row in rows]
+        viral = np.array([one == VIRUS for one, _ in chosen])
+        values = logits[rows]
+        found[kingdom] = {"auroc": _rounded(auroc(values, viral, equal_weights(chosen)))}
+        n_groups = len({group for group in chosen if group[0] == kingdom})
+        found[kingdom]["groups"] = n_groups
+        if n_groups > 1:
+            resampled = resampled_weights(chosen, _RESAMPLES, seed)
+            found[kingdom]["auroc_interval"] = _interval(auroc(values, viral, resampled))
+    return found
+
+
+def _fdr(
+    held_out: FloatArray,
+    viral: NDArray[np.bool_],
+    weights: FloatArray,
+    resampled: FloatArray,
+    prevalence: float,
+) -> dict[str, Any] | None:
+    rates = [
+        realised_fdr(held_out, viral, one, nominal=_NOMINAL, prevalence=prevalence)
+        for one in (weights, *resampled)
+    ]
+    if rates[0] is None:
+        return None
+    drawn = np.array([rate or (0.0, 0.0) for rate in rates[1:]])
+    return {
+        "fdr": _rounded(rates[0][0]),
+        "fdr_interval": _interval(drawn[:, 0]),
+        "recall": _rounded(rates[0][1]),
+        "recall_interval": _interval(drawn[:, 1]),
+    }
+
+
+def _rounded(value: float | FloatArray) -> float:
+    return abs(round(float(value), 4))

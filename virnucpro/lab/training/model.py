@@ -1,0 +1,154 @@
+"""What is trained on what; encoders, items and windows of the new bundle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from virnucpro.encoders.composition.config import CompositionConfig
+from virnucpro.errors import UsageError
+from virnucpro.lab.evaluation.fragments import Excluded
+from virnucpro.lab.evaluation.labels import Source
+from virnucpro.lab.training.draw import CROPS, Crops
+from virnucpro.run.embed_job import NamedEncoder, find_encoder
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
+
+_MOST_BASES: Final = 1 << 30
+"""A window of this length contains every record that is drawn for a training."""
+_WINDOWS: Final = range(100, 10_001)
+"""Allowed windows; shorter records have no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained on what.
+
+    Attributes
+    ----------
+    sources
+        Labelled files of the training set.
+    held_out
+        Labelled files that must not be similar to the training set; empty to skip this check.
+    excluded
+        Regions of records that are left out.
+    encoders, items, window
+        As for `choose_model`.
+    crops
+        Lengths of the windows for training.
+    name, version, description
+        Name, version and description of the new bundle.
+    seed
+        Seed of windows, folds and initial weights.
+    notes
+        Markdown text that is appended to the card.
+    records
+        Whether to train a record head, which scores whole records by their genes, if the bundle
+        can have one; see `Model.has_records`.
+    allow_similar
+        Warn of nearly equal sequences of different groups, or on both sides, instead of refusing.
+    """
+
+    sources: Sequence[Source]
+    held_out: Sequence[Source]
+    excluded: Excluded
+    encoders: Sequence[str]
+    name: str
+    version: str
+    description: str
+    seed: int
+    notes: str = ""
+    items: str | None = None
+    window: int | None = None
+    crops: Crops = CROPS
+    records: bool = True
+    allow_similar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Encoders of a new bundle, and what they read.
+
+    Attributes
+    ----------
+    encoders
+        At most one of each view, in the order in which their vectors are joined.
+    items
+        ``window`` or ``longest_stretch``; see `virnucpro.bundles.manifest.Bundle`.
+    window
+        Window length in bases of the bundle.
+    genetic_code
+        Number of the genetic code of the bundle: that of the first encoder's bundle.
+    """
+
+    encoders: tuple[NamedEncoder, ...]
+    items: str
+    window: int
+    genetic_code: int
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the bundle can have a record head: if its items are windows of composition."""
+        architectures = [one.spec.architecture for one in self.encoders]
+        return self.items == "window" and architectures == [CompositionConfig.architecture]
+
+    @property
+    def index(self) -> IndexSpec:
+        """Return the rules that divide drawn windows into items: at most one of each record."""
+        if self.items == "window":
+            return IndexSpec("whole", Alphabet.NUCLEOTIDE)
+        kind = KIND_OF_ITEMS[self.items]
+        return IndexSpec(kind, Alphabet.NUCLEOTIDE, _MOST_BASES, "even", self.genetic_code)
+
+
+def choose_model(names: Sequence[str], items: str | None, window: int | None) -> Model:
+    """Return the model of these encoders.
+
+    Parameters
+    ----------
+    names
+        Encoders of bundles, as for `find_encoder`.
+    items
+        None for ``window`` if all encoders read nucleotides, else ``longest_stretch``.
+    window
+        None for the window of the first encoder's bundle.
+
+    Raises
+    ------
+    UsageError
+        If there is no such encoder, two have the same view or name, one is not in a bundle, or the
+        encoders cannot read the items. If the window is too short or too long.
+    BundleError
+        If a bundle is damaged.
+    """
+    encoders = tuple(map(find_encoder, names))
+    for name, one in zip(names, encoders, strict=True):
+        if one.bundle is None:
+            raise UsageError(
+                f"{name}: is not in a bundle, so that a new bundle cannot contain it. Give "
+                "encoders of bundles, such as mini/nucleotide."
+            )
+    for one, other in combinations(encoders, 2):
+        if one.spec.view == other.spec.view or one.spec.name == other.spec.name:
+            raise UsageError(
+                f"{one.name} and {other.name}: a bundle has at most one {one.spec.view} encoder. "
+                "Give one encoder of each view."
+            )
+    protein = next((one.name for one in encoders if one.spec.view == "protein"), None)
+    items = items or ("window" if protein is None else "longest_stretch")
+    if items == "open_frames":
+        raise UsageError(
+            "the items open_frames cannot be trained: labels belong to windows, but many windows "
+            "have no open frame, and others have several. Use the items longest_stretch."
+        )
+    if items == "window" and protein is not None:
+        raise UsageError(f"{protein}: cannot read whole windows. Use the items longest_stretch.")
+    first = encoders[0].bundle
+    assert first is not None
+    window = first.window if window is None else window
+    if window not in _WINDOWS:
+        raise UsageError(
+            f"a window of {window:,} bases cannot be trained: give {_WINDOWS[0]} to "
+            f"{_WINDOWS[-1]:,} bases"
+        )
+    return Model(encoders, items, window, first.genetic_code)

@@ -1,0 +1,269 @@
+"""The network: fully connected layers with several classes, an ensemble of several seeds.
+
+A window's logit is the log of the odds that its class is one of the viral classes. Half of the
+loss is the cross-entropy of the classes, half that of the logit.
+
+Families differ more than windows do, and the program also meets families outside the training
+data. Half of the training windows are therefore moved towards another group of the same side: the
+difference of both groups' means, times a random share, is added to the features.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.classifier.head import CLIP
+from virnucpro.lab.training.draw import Drawn
+from virnucpro.lab.training.weights import draw_weights
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """Parameters of the training.
+
+    Attributes
+    ----------
+    hidden
+        Sizes of the hidden layers of one member.
+    members
+        Networks of the ensemble, each with its own seed.
+    windows
+        Training windows of one member, drawn with replacement.
+    batch, rate, warm_up, decay
+        Windows of a step, AdamW's highest rate, steps to reach it (then a cosine to 0), weight
+        decay.
+    dropout, smoothing, average
+        Dropout after each hidden layer, label smoothing, decay of the moving average of weights.
+    moved, distance
+        Share of windows moved towards another group, and the longest way.
+    sides
+        Share of the viral-or-not loss; the rest is the loss of classes.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    members: int = 3
+    windows: int = 500_000
+    batch: int = 512
+    rate: float = 1.4e-3
+    warm_up: int = 50
+    decay: float = 0.05
+    dropout: float = 0.3
+    smoothing: float = 0.1
+    average: float = 0.996
+    moved: float = 0.5
+    distance: float = 1.0
+    sides: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Training windows.
+
+    Attributes
+    ----------
+    features
+        (n, dim) float32.
+    classes
+        (n,) int64, the number of each window's class.
+    viral
+        (n_classes,) bool: which classes are viral.
+    groups
+        (n,) int64, the number of each window's group.
+    weights
+        (n,) float64: probability to be drawn.
+    """
+
+    features: Float32Array
+    classes: IntArray
+    viral: NDArray[np.bool_]
+    groups: IntArray
+    weights: NDArray[np.float64]
+
+
+def examples_of(drawn: Drawn, features: Float32Array) -> tuple[tuple[str, ...], Examples]:
+    """Return the names of the classes, and the examples of drawn windows with their features."""
+    names = tuple(sorted(set(drawn.sources)))
+    sources = np.array([names.index(source) for source in drawn.sources])
+    viral = np.zeros(len(names), np.bool_)
+    viral[sources[drawn.viral]] = True
+    groups = sorted(set(drawn.groups))
+    numbers = {group: number for number, group in enumerate(groups)}
+    return names, Examples(
+        features=features,
+        classes=sources,
+        viral=viral,
+        groups=np.array([numbers[group] for group in drawn.groups]),
+        weights=draw_weights(drawn.groups, drawn.sources),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Standardisation and networks; the class logits of members are averaged."""
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+    viral: torch.Tensor
+    members: Sequence[nn.Sequential]
+
+    @torch.no_grad()
+    def logits(self, features: Float32Array) -> NDArray[np.float64]:
+        """Return one logit for each window."""
+        x = self.standardise(torch.from_numpy(features))
+        classes = torch.stack([member(x) for member in self.members]).mean(dim=0)
+        found: NDArray[np.float64] = _odds(classes, self.viral).double().numpy()
+        return found
+
+    def standardise(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the networks' inputs."""
+        return ((features - self.mean) / self.scale).clamp(-CLIP, CLIP)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return all members as one network: hidden layers side by side, outputs averaged."""
+        linear = [[m for m in one if isinstance(m, nn.Linear)] for one in self.members]
+        found = {"input.mean": self.mean, "input.scale": self.scale}
+        for i, layers in enumerate(list(zip(*linear, strict=True))[:-1]):
+            weights = [layer.weight.detach() for layer in layers]
+            joined = torch.cat(weights) if i == 0 else torch.block_diag(*weights)  # type: ignore[no-untyped-call]
+            found[f"hidden.{i}.weight"] = joined
+            found[f"hidden.{i}.bias"] = torch.cat([layer.bias.detach() for layer in layers])
+        last = [layers[-1] for layers in linear]
+        found["output.weight"] = torch.cat([one.weight.detach() for one in last], dim=1) / len(last)
+        found["output.bias"] = torch.stack([one.bias.detach() for one in last]).mean(dim=0)
+        return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def train(examples: Examples, settings: NetworkSettings, seed: int) -> Ensemble:
+    """Train all members."""
+    mean = np.average(examples.features, axis=0, weights=examples.weights)
+    spread = np.average((examples.features - mean) ** 2, axis=0, weights=examples.weights) ** 0.5
+    ensemble = Ensemble(
+        torch.from_numpy(mean.astype(np.float32)),
+        torch.from_numpy((spread + 1e-6).astype(np.float32)),
+        torch.from_numpy(examples.viral),
+        [],
+    )
+    inputs = ensemble.standardise(torch.from_numpy(examples.features))
+    members = [_train(inputs, examples, settings, seed + i) for i in range(settings.members)]
+    return Ensemble(ensemble.mean, ensemble.scale, ensemble.viral, members)
+
+
+def _train(
+    inputs: torch.Tensor, examples: Examples, settings: NetworkSettings, seed: int
+) -> nn.Sequential:
+    torch.manual_seed(seed)
+    draws = _Draws(inputs, examples, settings, np.random.default_rng(seed))
+    network = _network(inputs.shape[1], settings, len(examples.viral))
+    averaged = copy.deepcopy(network).requires_grad_(requires_grad=False)
+    optimiser = torch.optim.AdamW(
+        _parameters(network, settings.decay), lr=settings.rate, fused=True
+    )
+    steps = settings.windows // settings.batch
+    network.train()
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = settings.rate * _schedule(step, steps, settings.warm_up)
+        x, classes = draws.batch()
+        loss = _loss(network(x), classes, draws.viral, settings)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        _average(averaged, network, min(settings.average, (step + 1) / (step + 10)))
+    return averaged.eval()
+
+
+class _Draws:
+    """Batches of windows, some of them moved towards another group of the same side."""
+
+    def __init__(
+        self,
+        inputs: torch.Tensor,
+        examples: Examples,
+        settings: NetworkSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self.viral = torch.from_numpy(examples.viral)
+        self._inputs = inputs
+        self._classes = torch.from_numpy(examples.classes)
+        self._groups = examples.groups
+        self._sides = examples.viral[examples.classes]
+        self._settings = settings
+        self._rng = rng
+        self._sums = np.cumsum(examples.weights) / examples.weights.sum()
+        counts = np.bincount(examples.groups)
+        sums = torch.zeros(len(counts), inputs.shape[1])
+        sums.index_add_(0, torch.from_numpy(examples.groups), inputs)
+        self._means = sums / torch.from_numpy(counts).float()[:, None]
+        self._partners = [self._weighted(examples, side=side) for side in (False, True)]
+
+    def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the inputs and classes of one step."""
+        size = self._settings.batch
+        rows = _choose(self._sums, self._rng.random(size))
+        partners = np.empty(size, dtype=np.int64)
+        for side, (groups, sums) in enumerate(self._partners):
+            here = self._sides[rows] == bool(side)
+            partners[here] = groups[_choose(sums, self._rng.random(int(here.sum())))]
+        way = self._rng.uniform(0, self._settings.distance, size)
+        way *= self._rng.random(size) < self._settings.moved
+        moves = self._means[partners] - self._means[self._groups[rows]]
+        inputs = self._inputs[rows] + torch.from_numpy(way.astype(np.float32))[:, None] * moves
+        return inputs, self._classes[rows]
+
+    def _weighted(self, examples: Examples, *, side: bool) -> tuple[IntArray, NDArray[np.float64]]:
+        here = self._sides == side
+        weights = np.bincount(examples.groups[here], examples.weights[here])
+        groups = np.flatnonzero(weights)
+        return groups, np.cumsum(weights[groups]) / weights.sum()
+
+
+def _choose(sums: NDArray[np.float64], places: NDArray[np.float64]) -> IntArray:
+    return np.minimum(np.searchsorted(sums, places), len(sums) - 1)
+
+
+def _network(dim: int, settings: NetworkSettings, n_classes: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for size in settings.hidden:
+        layers += [nn.Linear(dim, size), nn.GELU(), nn.Dropout(settings.dropout)]
+        dim = size
+    return nn.Sequential(*layers, nn.Linear(dim, n_classes))
+
+
+def _odds(classes: torch.Tensor, viral: torch.Tensor) -> torch.Tensor:
+    return classes[:, viral].logsumexp(dim=1) - classes[:, ~viral].logsumexp(dim=1)
+
+
+def _loss(
+    logits: torch.Tensor, classes: torch.Tensor, viral: torch.Tensor, settings: NetworkSettings
+) -> torch.Tensor:
+    by_class = cross_entropy(logits, classes, label_smoothing=settings.smoothing)
+    sides = viral[classes].float() * (1 - settings.smoothing) + settings.smoothing / 2
+    by_side = binary_cross_entropy_with_logits(_odds(logits, viral), sides)
+    return (1 - settings.sides) * by_class + settings.sides * by_side
+
+
+def _parameters(network: nn.Module, decay: float) -> list[dict[str, object]]:
+    """Return parameter groups; biases have no weight decay."""
+    matrices = [one for one in network.parameters() if one.ndim > 1]
+    biases = [one for one in network.parameters() if one.ndim < 2]
+    return [
+        {"params": matrices, "weight_decay": decay},
+        {"params": biases, "weight_decay": 0.0},
+    ]
+
+
+def _schedule(step: int, steps: int, warm_up: int) -> float:
+    return min(1.0, (step + 1) / warm_up) * (1 + float(np.cos(np.pi * step / steps))) / 2
+
+
+@torch.no_grad()
+def _average(averaged: nn.Module, network: nn.Module, kept: float) -> None:
+    for mean, new in zip(averaged.parameters(), network.parameters(), strict=True):
+        mean.lerp_(new, 1 - kept)

@@ -1,0 +1,228 @@
+"""Write the bundle of a training: encoders, classifier, card and table of the training set."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors.torch import save
+
+from virnucpro import __version__
+from virnucpro.bundles.bundle import save_bundle
+from virnucpro.bundles.manifest import Bundle, Classifier
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.genes.config import FEATURES_VERSION, GenesConfig
+from virnucpro.lab.training.draw import CROPS, Crops
+from virnucpro.lab.training.fit import Fitted
+from virnucpro.lab.training.genomes import VIRUS, Genome, by_group
+from virnucpro.lab.training.model import Model, Training
+
+_HEAD: Final = "head.safetensors"
+_GENES: Final = "genes.safetensors"
+_RECORD_HEAD: Final = "record_head.safetensors"
+_PIECE: Final = 32_000
+"""Maximum bases of a piece of a record; pieces of the training have at most 30,000."""
+_TRAINING_SET: Final = "training_set.tsv"
+_CARD: Final = "CARD.md"
+
+
+def write_bundle(
+    folder: Path,
+    training: Training,
+    model: Model,
+    genomes: Sequence[Genome],
+    folds: Mapping[str, int],
+    fitted: Fitted,
+) -> None:
+    """Write all files of the bundle into the empty folder."""
+    entries = tuple(_copied(one.spec, folder) for one in model.encoders)
+    (folder / _HEAD).write_bytes(save(dict(fitted.tensors)))
+    record = None
+    if fitted.record is not None:
+        for name, tensors in zip((_GENES, _RECORD_HEAD), fitted.record, strict=True):
+            (folder / name).write_bytes(save(dict(tensors)))
+        genes = GenesConfig(FEATURES_VERSION).spec("genes", folder, {"weights": _GENES})
+        record = Classifier((genes,), folder / _RECORD_HEAD, fingerprint="")
+    _write_training_set(folder / _TRAINING_SET, genomes, folds)
+    provenance = {
+        "command": "virnucpro train",
+        "seed": training.seed,
+        "recipe": {**fitted.settings, **_lengths(training.crops)},
+        "counts": _counts(genomes),
+        "versions": {**fitted.versions, "virnucpro": __version__},
+    }
+    bundle = Bundle(
+        path=folder,
+        name=training.name,
+        version=training.version,
+        description=training.description,
+        encoders=entries,
+        head=folder / _HEAD,
+        window=model.window,
+        tiling="even",
+        genetic_code=model.genetic_code,
+        labels=("others", "virus"),
+        thresholds={"viral": 0.5, "non_viral": 0.5},
+        metrics=fitted.metrics,
+        provenance=provenance,
+        items=model.items,
+        calibration=fitted.calibration,
+        classes=fitted.classes,
+        record=record,
+        piece=None if record is None else _PIECE,
+    )
+    _write_card(folder / _CARD, bundle, training.notes)
+    save_bundle(bundle)
+
+
+def _copied(spec: EncoderSpec, folder: Path) -> EncoderSpec:
+    """Copy the files of an encoder into `folder`; return the copy."""
+    files = {}
+    for role, name in spec.files.items():
+        taken = (
+            name in {_HEAD, _GENES, _RECORD_HEAD, _TRAINING_SET, _CARD} or (folder / name).exists()
+        )
+        files[role] = f"{spec.view}-{name}" if taken else name
+        shutil.copyfile(spec.folder / name, folder / files[role])
+    return replace(spec, folder=folder, files=files)
+
+
+def _write_training_set(path: Path, genomes: Sequence[Genome], folds: Mapping[str, int]) -> None:
+    lines = ["name\tkingdom\tclass\tgroup\tfold\tbases"]
+    lines += [
+        f"{one.name}\t{one.kingdom}\t{one.source}\t{one.group}\t{folds[one.group]}\t"
+        f"{sum(map(len, one.sequences))}"
+        for one in genomes
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _lengths(crops: Crops) -> dict[str, str]:
+    if crops == CROPS:
+        return {}
+    return {"lengths": ("-" if crops.between else ", ").join(map(str, crops.lengths))}
+
+
+def _counts(genomes: Sequence[Genome]) -> dict[str, int]:
+    groups = by_group(genomes)
+    return {
+        "genomes_viral": sum(one.viral for one in genomes),
+        "genomes_others": sum(not one.viral for one in genomes),
+        "groups_viral": sum(kingdom == VIRUS for kingdom, _ in groups),
+        "groups_others": sum(kingdom != VIRUS for kingdom, _ in groups),
+        "bases": sum(len(sequence) for one in genomes for sequence in one.sequences),
+    }
+
+
+def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
+    """Write CARD.md from the metrics, the calibration and the provenance; `notes` are appended."""
+    figures: Mapping[str, Any] = bundle.metrics["cross_validation"]  # type: ignore[assignment]
+    kingdoms = sorted({kingdom for one in figures.values() for kingdom in one["auroc_of_kingdom"]})
+    provenance: Mapping[str, Any] = bundle.provenance
+    presets: Mapping[str, Any] = (bundle.calibration or {})["presets"]  # type: ignore[assignment]
+    counts = provenance["counts"]
+    size = f"{bundle.window} bases"
+    record = "" if bundle.record is None else ", and all by the record head"
+    lines = [
+        f"# {bundle.name}",
+        "",
+        bundle.description[:1].upper() + bundle.description[1:] + ".",
+        "",
+        "## Accuracy on groups that were left out",
+        "",
+        "Five-fold cross-validation by group (virus family or genus of the host). Virus groups",
+        f"count equally, and so do the kingdoms of others. Pieces of more than {size} are scored",
+        f"by the mean logit of their windows{record}. Pieces of low complexity are left out: they",
+        "are not called. In parentheses: 95 % intervals by bootstrap over groups.",
+        "",
+        "| bases | pieces | AUROC | calibration error |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {bases} | {one['pieces']} | {_with_interval(one, 'auroc')} | "
+            f"{_with_interval(one, 'calibration_error')} |"
+            for bases, one in figures.items()
+        ),
+        "",
+        "The calibration error is the expected difference between probability and share of viral",
+        "pieces, for groups that neither the classifier nor the calibration had seen. It is never",
+        "negative, so resamples have larger errors than the data.",
+        "",
+        "AUROC of viruses against one kingdom, whose number of groups at the first length stands",
+        "beside its name:",
+        "",
+        *_table(("kingdom", *figures), _of_kingdoms(figures, kingdoms)),
+        "",
+        "## False discovery rate",
+        "",
+        "Calls at a nominal rate of 0.05, of groups that were left out: realised rate and recall,",
+        "at two shares of viral pieces. No call: no piece reaches the nominal rate.",
+        "",
+        "| bases | 1:1 | recall | 1:9 | recall |",
+        "| --- | --- | --- | --- | --- |",
+        *(f"| {bases} | {_rates(one['realised_fdr'])} |" for bases, one in figures.items()),
+        "",
+        "## Shares called viral",
+        "",
+        f"At the default preset (probability {presets['default']['viral']:.2f}), if 5 % of the",
+        "pieces are viral.",
+        "",
+        *_table(
+            ("bases", *kingdoms, VIRUS),
+            [
+                [bases, *(_share(one["called_viral"].get(name)) for name in (*kingdoms, VIRUS))]
+                for bases, one in figures.items()
+            ],
+        ),
+        "",
+        "## Training data",
+        "",
+        f"{counts['genomes_viral']} viral genomes of {counts['groups_viral']} groups,",
+        f"{counts['genomes_others']} other genomes of {counts['groups_others']} groups,",
+        f"{counts['bases']:,} bases. training_set.tsv lists them.",
+        "",
+        "## Origin",
+        "",
+        f"- command: {provenance['command']}, seed {provenance['seed']}",
+        f"- recipe: {', '.join(f'{name} {value}' for name, value in provenance['recipe'].items())}",
+        f"- versions: {', '.join(f'{k} {v}' for k, v in provenance['versions'].items())}",
+        "",
+    ]
+    path.write_text("\n".join(lines) + notes, encoding="utf-8")
+
+
+def _of_kingdoms(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[list[str]]:
+    """Return a row of AUROC by length for each kingdom."""
+    rows = []
+    for kingdom in kingdoms:
+        found = [one["auroc_of_kingdom"].get(kingdom) for one in figures.values()]
+        groups = next(one["groups"] for one in found if one)
+        cells = ["-" if one is None else _with_interval(one, "auroc") for one in found]
+        rows.append([f"{kingdom} ({groups})", *cells])
+    return rows
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.3f}"
+
+
+def _with_interval(figures: Mapping[str, Any], name: str) -> str:
+    """Return a figure with three digits, and with its interval if it has one."""
+    bounds = figures.get(f"{name}_interval")
+    text = f"{figures[name]:.3f}"
+    return text if bounds is None else f"{text} ({bounds[0]:.3f}-{bounds[1]:.3f})"
+
+
+def _rates(by_prevalence: Mapping[str, Mapping[str, Any] | None]) -> str:
+    cells = (
+        "no call | 0"
+        if one is None
+        else f"{_with_interval(one, 'fdr')} | {_with_interval(one, 'recall')}"
+        for one in by_prevalence.values()
+    )
+    return " | ".join(cells)

@@ -1,0 +1,1 @@
+"""Training of record heads: codon scores, known words, pieces of genomes, calibration."""

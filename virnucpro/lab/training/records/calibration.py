@@ -1,0 +1,91 @@
+"""Calibration of records by both logits: that of the record head, and the mean of the windows."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from virnucpro.arrays import BoolArray, FloatArray
+from virnucpro.classifier.calibration import RecordCalibration
+from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.weights import PROKARYOTES, equal_weights
+
+_PROKARYOTES: Final = 0.85
+"""Share of prokaryotes in what is not viral in a metagenome."""
+_RIDGE: Final = 1e-3
+_STEPS: Final = 30
+
+
+def fit_length(
+    bases: int, record: FloatArray, windows: FloatArray, groups: Sequence[Group], limit: float
+) -> RecordCalibration:
+    """Fit the calibration of one length by weighted logistic regression.
+
+    Neither logit counts negatively.
+
+    Parameters
+    ----------
+    bases
+        Length of the pieces.
+    record, windows
+        ``(n,)``, logits of networks that had not seen the group of the piece.
+    limit
+        Largest absolute log odds, see `supported`.
+    """
+    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    weights = metagenome_weights(groups)
+    columns = np.stack((record, windows, np.ones(len(viral))), axis=1)
+    used = np.ones(3, np.bool_)
+    while True:
+        found = np.zeros(3)
+        found[used] = _logistic(columns[:, used], viral, weights)
+        if not (found[:2] < 0).any():
+            break
+        used[int(found[:2].argmin())] = False
+    by_record, by_windows, offset = ((round(one, 6),) for one in found.tolist())
+    return RecordCalibration((bases,), by_record, by_windows, offset, limit)
+
+
+def supported(n_others: int) -> float:
+    """Return the largest log odds that n pieces of others of a length can support.
+
+    A likelihood ratio above n means less than one false piece at a recall of 1.
+    """
+    return round(float(np.log(max(n_others, 2))), 2)
+
+
+def metagenome_weights(groups: Sequence[Group]) -> FloatArray:
+    """Return ``(n,)`` weights that sum to 1 for each side, as for `equal_weights`.
+
+    Prokaryotes, with equal genera, have the share of others that they have in metagenomes.
+    """
+    weights = equal_weights(groups)
+    counts: dict[Group, int] = {}
+    for group in groups:
+        counts[group] = counts.get(group, 0) + 1
+    cells = np.array([one[0] in PROKARYOTES for one in groups])
+    rest = np.array([kingdom != VIRUS for kingdom, _ in groups]) & ~cells
+    if cells.any() and rest.any():
+        weights[cells] = [1 / counts[one] for one in groups if one[0] in PROKARYOTES]
+        for rows, share in ((cells, _PROKARYOTES), (rest, 1 - _PROKARYOTES)):
+            weights[rows] *= share / weights[rows].sum()
+    return weights
+
+
+def as_json(fitted: Sequence[RecordCalibration]) -> dict[str, Any]:
+    """Return the section ``records`` of a calibration from those of single lengths."""
+    names = ("lengths", "record", "windows", "offset")
+    columns = {name: [getattr(one, name)[0] for one in fitted] for name in names}
+    return {**columns, "limit": fitted[0].limit}
+
+
+def _logistic(x: FloatArray, viral: BoolArray, weights: FloatArray) -> FloatArray:
+    """Return the coefficients of the columns of `x` by Newton's method, from 0."""
+    w = weights / weights.sum()
+    found = np.zeros(x.shape[1])
+    for _ in range(_STEPS):
+        p = (1 + np.tanh(x @ found / 2)) / 2
+        gradient = x.T @ (w * (viral - p)) - _RIDGE * found
+        curvature = (x * (w * p * (1 - p))[:, None]).T @ x + _RIDGE * np.eye(len(found))
+        found = found + np.linalg.solve(curvature, gradient)
+    return found

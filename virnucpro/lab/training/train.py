@@ -1,0 +1,209 @@
+"""Train a classifier on labelled sequences; its windows are encoded by the same pipeline."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro import __version__
+from virnucpro.compute.predict import predict
+from virnucpro.durable import write_file
+from virnucpro.errors import RunExistsError, WorkerError
+from virnucpro.folder_lock import folder_lock
+from virnucpro.lab.training.fit import Fitted, fit_head
+from virnucpro.lab.training.genomes import (
+    Genome,
+    assign_folds,
+    read_genomes,
+    refuse_leaks,
+    require_disjoint,
+    require_usable,
+)
+from virnucpro.lab.training.model import Model, Training, choose_model
+from virnucpro.lab.training.new_bundle import write_bundle
+from virnucpro.lab.training.windows_file import draw_training_windows
+from virnucpro.run.embed_job import vectors_job
+from virnucpro.run.execution import Execution
+from virnucpro.run.options import EmbedOptions
+from virnucpro.run.reporter import Reporter
+from virnucpro.sequences.index import SequenceIndex
+
+_FOLDS = 5
+_SETTINGS = "train.json"
+_WINDOWS = "windows.fa"
+_VECTORS = "vectors"
+_BUNDLE = "bundle"
+_BUNDLE_PART = "bundle.part"
+_FOLD_FILES = "folds"
+_LOCK = "train.lock"
+_HELD_OUT = "cross_validation.tsv"
+
+
+def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
+    """Train a classifier and its calibration; return the folder of the new bundle.
+
+    The folder ``execution.outdir`` has the windows, the run that encodes them, the finished folds
+    of the cross-validation, and the bundle. A resume computes missing vectors and folds; the same
+    inputs and options give the same bundle.
+
+    Raises
+    ------
+    UsageError
+        If the encoders cannot be used, see `choose_model`.
+    InputError
+        If an input cannot be read, there are too few groups, a class has no window with an item,
+        or sequences of different groups or sides of the split are similar.
+    RunExistsError
+        If the folder exists without `resume` or `force`, or was made with other settings.
+    WorkerError
+        If not all windows have a vector.
+    """
+    model = choose_model(training.encoders, training.items, training.window)
+    genomes = read_genomes(training.sources, training.excluded)
+    require_usable(genomes, _FOLDS)
+    require_disjoint(training.sources, training.held_out)
+    reporter.stage("comparing groups and both sides of the split")
+    held_out = read_genomes(training.held_out, training.excluded)
+    refuse_leaks(genomes, held_out, reporter.warn if training.allow_similar else None)
+    folder = execution.outdir
+    settings = _settings(training, model, genomes)
+    _refuse_foreign(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
+        _prepare(folder, settings, execution)
+        reporter.stage("drawing windows")
+        windows = draw_training_windows(genomes, training.seed, training.crops, model.window)
+        windows.write(folder / _WINDOWS)
+        features, has_item = _features(folder, model, execution, reporter)
+        windows = windows.select(has_item)
+        reporter.stage("training")
+        folds = assign_folds(genomes, _FOLDS, training.seed)
+        seed, kept = training.seed, folder / _FOLD_FILES
+        records = genomes if settings["records"] else ()
+        fitted = fit_head(
+            windows, features, folds, seed, reporter.stage, reporter.warn, kept, records
+        )
+        return _write_bundle(folder, training, model, genomes, folds, fitted)
+
+
+def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> dict[str, Any]:
+    return {
+        "encoders": [one.fingerprint() for one in model.encoders],
+        "items": model.items,
+        "window": model.window,
+        "genetic_code": model.genetic_code,
+        "crops": asdict(training.crops),
+        "name": training.name,
+        "version": training.version,
+        "description": training.description,
+        "seed": training.seed,
+        "notes": training.notes,
+        "records": training.records and model.has_records,
+        "virnucpro": __version__,
+        "genomes": [
+            [one.name, one.kingdom, one.group, one.source, _digest(one.sequences)]
+            for one in genomes
+        ],
+    }
+
+
+def _digest(sequences: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(sequences)).hexdigest()
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise RunExistsError if the folder has files, but none of a training."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / _SETTINGS).is_file():
+        own = {_LOCK}
+        if {path.name for path in folder.iterdir()} - own:
+            raise RunExistsError(
+                f"{folder}: is not empty, and not the folder of a training. Choose another output "
+                "folder."
+            )
+
+
+def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
+    """Write the settings, or compare them with those of the training in the folder."""
+    path = folder / _SETTINGS
+    if path.is_file():
+        if execution.force:
+            _clear(folder)
+        elif not execution.resume:
+            raise RunExistsError(
+                f"{folder}: already contains a training. Resume it with --resume, replace it with "
+                "--force, or choose another output folder."
+            )
+        elif json.loads(path.read_bytes()) != json.loads(json.dumps(settings)):
+            raise RunExistsError(
+                f"{folder}: belongs to a training with other sequences or options. Give those of "
+                f"{path}, or choose another output folder."
+            )
+    with write_file(path) as stream:
+        stream.write(json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _clear(folder: Path) -> None:
+    """Delete the files of a training; other files of the folder stay."""
+    for name in (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (_WINDOWS, _HELD_OUT):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _features(
+    folder: Path, model: Model, execution: Execution, reporter: Reporter
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return the vectors of items, ``(n_items, dim)``, and which windows have one, ``(n,)``."""
+    names = ",".join(one.name for one in model.encoders)
+    options = EmbedOptions(names, precision="fp32", embeddings="fp32")
+    job = vectors_job(folder / _WINDOWS, model.encoders, model.index, options)
+    run = replace(execution, outdir=folder / _VECTORS, resume=True, force=False)
+    outcome = predict(job, run, reporter)
+    if not outcome.complete:
+        raise WorkerError(
+            f"{run.outdir}: {outcome.rows_missing + outcome.rows_quarantined} windows have no "
+            "vector. Rerun the command with --resume."
+        )
+    with h5py.File(run.outdir / "embeddings.h5") as file:
+        features: NDArray[np.float32] = file["embeddings"][:]
+    index = SequenceIndex.open(run.outdir / "index")
+    return features, np.diff(index.window_first_item) > 0
+
+
+def _write_bundle(
+    folder: Path,
+    training: Training,
+    model: Model,
+    genomes: Sequence[Genome],
+    folds: Mapping[str, int],
+    fitted: Fitted,
+) -> Path:
+    bundle = folder / _BUNDLE
+    part = folder / _BUNDLE_PART
+    for old in (part, bundle):
+        if old.exists():
+            shutil.rmtree(old)
+    part.mkdir()
+    write_bundle(part, training, model, genomes, folds, fitted)
+    _write_held_out(folder / _HELD_OUT, fitted)
+    part.rename(bundle)
+    return bundle
+
+
+def _write_held_out(path: Path, fitted: Fitted) -> None:
+    """Write logit and log odds of each piece, by a classifier and calibration without its group."""
+    lines = ["bases\tkingdom\tgroup\tclass\tlogit\tlog_odds"]
+    for length, pieces in fitted.held_out.items():
+        lines += [
+            f"{length}\t{kingdom}\t{group}\t{source}\t{logit:.6f}\t{odds:.6f}"
+            for kingdom, group, source, logit, odds in pieces
+        ]
+    with write_file(path) as stream:
+        stream.write(("\n".join(lines) + "\n").encode())

@@ -1,0 +1,155 @@
+"""The FASTA file with all windows that a training needs, and their order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classifier.quality import is_complex
+from virnucpro.durable import write_file
+from virnucpro.errors import InputError
+from virnucpro.lab.training.cross_validation import Pieces
+from virnucpro.lab.training.draw import (
+    CROPS,
+    WINDOW,
+    Crops,
+    Drawn,
+    draw_crops,
+    draw_pieces,
+    tile_pieces,
+)
+from virnucpro.lab.training.genomes import VIRUS, Genome
+from virnucpro.lab.training.platt import LengthClass, length_classes
+
+_SHORT, _LONG = 2.5, 20
+"""Limits of the numbers below, in windows."""
+_PIECES = (14, 300, 1200)
+"""Short pieces for the cross-validation: per virus group, per kingdom of others, of bacteria, whose
+false calls decide the precision in a metagenome."""
+_RECORDS = (10, 120, 900)
+"""The same for longer pieces."""
+_LONG_RECORDS = (5, 60, 300)
+"""The same for the longest pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """Pieces of one length: piece i has the windows ``first[i]:first[i + 1]``."""
+
+    pieces: Drawn
+    windows: list[bytes]
+    first: NDArray[np.int64]
+
+    def select(self, chosen: NDArray[np.bool_]) -> "Tiled":
+        """Return the pieces that have a chosen window, with their chosen windows."""
+        counts = np.add.reduceat(chosen, self.first[:-1], dtype=np.int64)
+        first = np.concatenate(([0], np.cumsum(counts[counts > 0])))
+        return Tiled(self.pieces.select(counts > 0), list(compress(self.windows, chosen)), first)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingWindows:
+    """Crops for training, then pieces of each length for the cross-validation.
+
+    Attributes
+    ----------
+    crops
+        The training windows.
+    tiled
+        Pieces, their windows and bounds, by length in bases.
+    classes
+        Classes of records that can have a calibration; they have the lengths of the pieces.
+    """
+
+    crops: Drawn
+    tiled: Mapping[int, Tiled]
+    classes: tuple[LengthClass, ...]
+
+    def write(self, path: Path) -> None:
+        """Write all windows as FASTA, atomically, in the order that `split` expects."""
+        with write_file(path) as stream:
+            for number, window in enumerate(self._all()):
+                stream.write(b">%d\n%b\n" % (number, window))
+
+    def split(self, features: NDArray[np.float32]) -> tuple[NDArray[np.float32], dict[int, Pieces]]:
+        """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
+        end = len(self.crops.bases)
+        crops, pieces = features[:end], {}
+        for length, one in self.tiled.items():
+            start, end = end, end + len(one.windows)
+            pieces[length] = Pieces(one.pieces.groups, features[start:end], one.first)
+        return crops, pieces
+
+    def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
+        """Return the windows for which `chosen` is True; ``(n,)``, in the order of `split`.
+
+        Pieces without a chosen window are left out, and so are lengths without pieces of a class.
+
+        Raises
+        ------
+        InputError
+            If no window for training of a class, or no piece, is chosen.
+        """
+        end = len(self.crops.bases)
+        crops, tiled = self.crops.select(chosen[:end]), {}
+        for length, one in self.tiled.items():
+            start, end = end, end + len(one.windows)
+            kept = one.select(chosen[start:end])
+            if len({kingdom == VIRUS for kingdom, _ in kept.pieces.groups}) == 2:
+                tiled[length] = kept
+        if len(set(crops.viral.tolist())) < 2 or not tiled:
+            raise InputError(
+                "no window of a class has an item, such as a stop-free stretch of 30 codons. Give "
+                "longer sequences or --lengths, or whole windows as --items."
+            )
+        return replace(self, crops=crops, tiled=tiled)
+
+    def _all(self) -> Sequence[bytes]:
+        return [*self.crops.bases, *(w for one in self.tiled.values() for w in one.windows)]
+
+
+def draw_training_windows(
+    genomes: Sequence[Genome], seed: int, crops: Crops = CROPS, window: int = WINDOW
+) -> TrainingWindows:
+    """Draw the windows; the result depends on the arguments and the order of genomes alone.
+
+    Parameters
+    ----------
+    crops
+        Lengths of the windows for training.
+    window
+        Length of a window of longer pieces.
+    """
+    tiled = {}
+    classes = length_classes(window)
+    for length in (one.bases for one in classes):
+        short, long = length <= _SHORT * window, length <= _LONG * window
+        numbers = _PIECES if short else _RECORDS if long else _LONG_RECORDS
+        per_virus_group, per_kingdom, of_bacteria = numbers
+        drawn = _callable(
+            draw_pieces(
+                genomes, length, per_virus_group, per_kingdom, seed, of_bacteria=of_bacteria
+            )
+        )
+        if len(set(drawn.viral.tolist())) < 2:
+            continue
+        if length <= window:
+            first = np.arange(len(drawn.bases) + 1)
+            tiled[length] = Tiled(drawn, drawn.bases, first)
+        else:
+            tiles = tile_pieces(drawn.bases, window)
+            tiled[length] = Tiled(drawn, tiles.windows, tiles.first)
+    return TrainingWindows(draw_crops(genomes, seed, crops), tiled, classes)
+
+
+def _callable(drawn: Drawn) -> Drawn:
+    """Return the pieces that can be called; the rule of the calls abstains for repeats."""
+    kept = [row for row, bases in enumerate(drawn.bases) if is_complex(bases)]
+    return Drawn(
+        [drawn.bases[row] for row in kept],
+        [drawn.groups[row] for row in kept],
+        [drawn.sources[row] for row in kept],
+    )

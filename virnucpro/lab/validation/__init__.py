@@ -1,0 +1,1 @@
+"""Validation on this machine: parity of devices, throughput, golden vectors."""

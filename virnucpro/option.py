@@ -1,0 +1,203 @@
+"""Options are declared once, as fields of dataclasses.
+
+The command line, the keyword arguments of functions and the parameters of a run are made from these
+fields.
+"""
+
+import inspect
+import math
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from virnucpro.machine import usable_cpus
+
+_KEY = "option"
+_P = ParamSpec("_P")
+_First = TypeVar("_First")
+_Options = TypeVar("_Options")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field means, and how it is given on the command line.
+
+    An option without `metavar` and `choices` is a switch: its flag stands for the opposite of the
+    default.
+
+    Attributes
+    ----------
+    flags
+        Names on the command line.
+    help
+        Noun phrase, without the default.
+    group
+        Title of the group of options.
+    default_text
+        The default in words; None for the value of the default.
+    parse
+        Converts the text of the command line.
+    const
+        Value of the flag without a value; None if a value is required.
+    repeated
+        Whether the flag may be repeated, for several values.
+    in_numbers
+        Whether the option changes the numbers that are computed. Then it is a parameter in
+        run.json: a resume requires the same value, and other machines inherit it.
+    """
+
+    flags: tuple[str, ...]
+    help: str
+    group: str
+    default_text: str | None = None
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+    parse: Callable[[str], object] = str
+    const: object = None
+    repeated: bool = False
+    in_numbers: bool = False
+
+
+def option(default: object, *flags: str, **about: Any) -> Any:  # noqa: ANN401 - as a field
+    """Return the field of an option; `about` are further attributes of `Option`."""
+    return field(default=default, metadata=declaration(*flags, **about))
+
+
+def like(declared: type, name: str, default: object = MISSING) -> Any:  # noqa: ANN401 - see above
+    """Return the field of an option that another dataclass has, perhaps with another default."""
+    [known] = [one for one in fields(declared) if one.name == name]
+    about: Option = known.metadata[_KEY]
+    if default is MISSING:
+        return field(default=known.default, metadata=known.metadata)
+    return field(default=default, metadata={_KEY: replace(about, default_text=None)})
+
+
+def declaration(*flags: str, **about: Any) -> dict[str, Option]:  # noqa: ANN401 - see above
+    """Return the metadata of a field that is an option, for a field without a default."""
+    return {_KEY: Option(flags, **about)}
+
+
+def options_of(declared: type) -> dict[str, Option]:
+    """Return the options of a dataclass by the names of their fields."""
+    return {one.name: one.metadata[_KEY] for one in fields(declared) if _KEY in one.metadata}
+
+
+def inherited(declared: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that change numbers, with their values in the parameters of a run."""
+    return {name: parameters[name] for name, one in options_of(declared).items() if one.in_numbers}
+
+
+def values_of(declared: type, options: object) -> dict[str, Any]:
+    """Return the fields of `declared` with their values in `options`, an instance of a subclass."""
+    return {one.name: getattr(options, one.name) for one in fields(declared)}
+
+
+def from_options(
+    declared: Callable[_P, _Options],
+) -> Callable[[Callable[[_First, _Options], _Result]], Callable[Concatenate[_First, _P], _Result]]:
+    """Return a decorator that gives a function the options of a dataclass as keyword arguments.
+
+    The decorated function takes its first argument and an instance of the dataclass. Its callers
+    give the first argument and the fields. Signature and documentation list all options.
+    """
+
+    def decorate(
+        function: Callable[[_First, _Options], _Result],
+    ) -> Callable[Concatenate[_First, _P], _Result]:
+        made: Callable[..., _Options] = declared
+        signature = inspect.signature(function)
+        first = next(iter(signature.parameters.values()))
+        options = inspect.signature(declared).parameters.values()
+        public = signature.replace(parameters=[first, *options])
+
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> _Result:  # noqa: ANN401 - bound to the signature
+            try:
+                bound = public.bind(*given, **named).arguments
+            except TypeError as error:
+                message = f"{function.__name__}() {error}"
+                raise TypeError(message) from None
+            return function(bound.pop(first.name), made(**bound))
+
+        vars(call)["__signature__"] = public
+        call.__doc__ = f"{inspect.getdoc(function)}\n\n{_documentation(declared)}"
+        return call
+
+    return decorate
+
+
+def _documentation(declared: Any) -> str:  # noqa: ANN401 - a dataclass
+    lines = ["Options", "-------"]
+    for name, one in options_of(declared).items():
+        lines += [name, f"    {help_text(declared, name, one)}"]
+    return "\n".join(lines)
+
+
+def help_text(declared: type, name: str, one: Option) -> str:
+    """Return the help of an option with its default."""
+    default = {known.name: known.default for known in fields(declared)}[name]
+    if one.default_text is not None:
+        return f"{one.help}; default: {one.default_text}"
+    if default is MISSING or default is None or isinstance(default, bool):
+        return one.help
+    return f"{one.help}; default: {f'{default:g} s' if isinstance(default, float) else default}"
+
+
+def integer_from(least: int) -> Callable[[str], int]:
+    """Return a function that parses a whole number and refuses values below `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return number
+
+    return parse
+
+
+positive = integer_from(1)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def seconds(text: str) -> float:
+    """Parse a duration in seconds; refuse zero and negative values."""
+    number = _number(text)
+    if not 0 < number < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
+def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return number
+
+
+def inner_share(text: str) -> float:
+    """Parse a number between 0 and 1; refuse both ends."""
+    number = _number(text)
+    if not 0 < number < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
+    return number
+
+
+def cpu_threads(text: str) -> int:
+    """Parse a number of threads; refuse a number above the CPUs, because torch can then abort."""
+    number, cpus = positive(text), usable_cpus()
+    if number > cpus:
+        raise ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
+    return number

@@ -1,1 +1,0 @@
-"""Engines: they start the tasks of a planned run, and the merges after them."""

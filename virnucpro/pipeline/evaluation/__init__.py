@@ -1,1 +1,0 @@
-"""Evaluation of bundles and other tools: from labelled sequences to figures."""

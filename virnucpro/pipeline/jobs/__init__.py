@@ -1,1 +1,0 @@
-"""Jobs: inputs, model, parameters and precision of a command."""

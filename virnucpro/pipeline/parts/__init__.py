@@ -1,1 +1,0 @@
-"""Rounds, parts and claims: the files by which several machines share one run."""

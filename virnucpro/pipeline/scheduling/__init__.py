@@ -1,1 +1,0 @@
-"""Scheduling of a run: checks, ranks, restarts, work stealing."""

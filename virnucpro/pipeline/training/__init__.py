@@ -1,1 +1,0 @@
-"""Training: from labelled sequences to a bundle."""

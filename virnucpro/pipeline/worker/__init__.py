@@ -1,1 +1,0 @@
-"""Code of a worker process (a rank): encode, score and commit its units."""

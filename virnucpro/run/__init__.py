@@ -1,0 +1,1 @@
+"""Run folders: job, open run, manifest, status, outputs, verification."""

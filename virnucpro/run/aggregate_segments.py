@@ -1,0 +1,163 @@
+"""Write one embeddings.h5 from segment files that may lie outside of their run's folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from virnucpro.arrays import IntArray
+from virnucpro.errors import InputError, NotARunError, UsageError
+from virnucpro.run.run import Run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import Coverage, Survey, survey
+from virnucpro.store.schema import RowState
+
+_IN_RUN: Final = "shards/rank-*/unit-*.h5"
+_PATTERNS: Final = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
+
+
+class RowNames:
+    """Replacement for a `SequenceIndex`: each row with a segment is an item named by its number."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self.item_row: IntArray = np.flatnonzero(coverage.row_state != RowState.MISSING)
+        self.n_items = len(self.item_row)
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """Empty: the input files are unknown."""
+        return ()
+
+    def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
+        """Return 0 as the file of each item, and the number of its row, from 1."""
+        return np.zeros_like(items), self.item_row[items] + 1
+
+    def item_names(self, items: IntArray) -> list[str]:
+        """Return the name of each item: the number of the item's row, as text."""
+        return list(map(str, self.item_row[items].tolist()))
+
+
+def find_segments(paths: Sequence[Path]) -> list[Path]:
+    """Return the files in `paths`, and the segment files in the folders in `paths`.
+
+    Each folder is a shard, a folder of shards, or a run folder. Temporary files are ignored.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, or is a folder without segments.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(one for pattern in _PATTERNS for one in path.glob(pattern))
+            if not inside:
+                raise InputError(
+                    f"{path}: the folder has no segments (unit-*.h5). Give a shard folder or a run "
+                    "folder."
+                )
+            found += inside
+        elif path.exists():
+            found.append(path)
+        else:
+            raise InputError(f"{path}: no such file or folder. Check the path.")
+    return list(dict.fromkeys(found))
+
+
+def aggregate_segments(
+    paths: Sequence[Path], output: Path, index_folder: Path | None = None
+) -> tuple[Coverage, int]:
+    """Write the vectors of segments into one file, atomically and in bounded memory.
+
+    Parameters
+    ----------
+    paths
+        Segment files, shard folders, or folders of shards.
+    output
+        The file to write. An existing file is replaced after all segments have been read.
+    index_folder
+        A run folder, or the index folder in it. With an index, the file contains all items in input
+        order with their names, and NaN for rows without a segment. Without an index, the file
+        contains the rows of the segments in ascending order; the name of a row is its number.
+
+    Returns
+    -------
+    Coverage of the segments, and the number of vectors in the file.
+
+    Raises
+    ------
+    UsageError
+        If `output` cannot be written, is one of the segments, or is a file of the run other than
+        embeddings.h5. No segment has been read.
+    InputError, StoreError
+        If a path holds no segments, files belong to different runs, copies of a unit differ by
+        more than rounding, or rows are not in the index. The error names the files.
+    NotARunError, IndexFormatError
+        If `index_folder` is neither a run nor its index, or is damaged.
+    """
+    segments = find_segments(paths)
+    _refuse_output(output, segments)
+    run = None if index_folder is None else _run_of(index_folder)
+    _refuse_names_of_runs(output, run)
+    if run is None:
+        coverage = survey(segments)
+        index_of_rows = RowNames(coverage)
+        write_embeddings(output, coverage, index_of_rows)
+        return coverage, index_of_rows.n_items
+    opened = Run.open(run)
+    index, manifest = opened.index, opened.manifest
+    reading = Survey(segments, opened.bounds, manifest.fingerprint)
+    coverage = write_embeddings(output, reading, index, manifest.views, manifest.about_vectors)
+    return coverage, index.n_items
+
+
+def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
+    """Raise UsageError if the output cannot be written.
+
+    The output is checked before the segments are read, because reading may take hours.
+    """
+    if output.is_symlink():
+        problem = "is a symbolic link; name the file itself"
+    elif output.is_dir():
+        problem = f"is a folder; name a file, as in {output / 'embeddings.h5'}"
+    elif not output.parent.is_dir():
+        problem = "is in a folder that does not exist; create the folder"
+    elif output.exists() and not output.is_file():
+        problem = "is not a regular file; choose another output file"
+    elif output.exists() and any(output.samefile(path) for path in segments):
+        problem = "is one of the segments; choose another output file"
+    else:
+        return
+    raise UsageError(f"{output} {problem}")
+
+
+def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
+    around = [RunDirectory(folder) for folder in output.absolute().resolve().parents]
+    runs = [run for run in around if run.run_json.exists()] + ([named] if named else [])
+    for run in runs:
+        own = output.name == run.embeddings.name and output.parent.samefile(run.root)
+        if run.owns(output) and not own:
+            raise UsageError(
+                f"{output} is the name of another file of the run {run.root}; "
+                f"choose another output file, such as {run.embeddings}"
+            )
+
+
+def _run_of(folder: Path) -> RunDirectory:
+    """Return the run for which `folder` is the run folder or the index folder.
+
+    Raises
+    ------
+    NotARunError
+        If there is no such run.
+    """
+    places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
+    for run in map(RunDirectory, places):
+        named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))
+        if named and run.run_json.exists():
+            return run
+    raise NotARunError(
+        f"{folder} is neither a run folder nor the index of a run; pass the folder of the run"
+    )

@@ -1,0 +1,300 @@
+"""Claim, creation and resume of a run folder."""
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.pooling import PoolingPlan
+from virnucpro.encoders.registry import config_of
+from virnucpro.errors import RunError, RunExistsError, UsageError
+from virnucpro.run.execution import Execution
+from virnucpro.run.input_check import InputStamps, current_digests
+from virnucpro.run.job import Job
+from virnucpro.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
+from virnucpro.run.part_states import refuse_live_parts
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Run, opened, put_index_in_place, run_lock
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import Kind
+from virnucpro.sequences.index import SequenceIndex, build_index
+from virnucpro.sequences.records import Alphabet
+
+_UNITS_WANTED: Final = 64
+_LEAST_ROWS: Final = 32
+_MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
+_MOST_POSITIONS: Final[Mapping[Kind, int]] = {"cpu": 131_072, "cuda": 1_048_576}
+_MOST_TOKENS: Final = 16_384
+"""Size limits of a unit, in rows and positions.
+
+Small inputs have small units: every rank gets some units, and a failure loses little work. A GPU
+uses batches of 65,536 tokens and idles between units, so units for GPUs are larger. With one vector
+per token, a unit has at most 16,384 positions, which limits the memory of a rank and of the output.
+"""
+
+
+@contextmanager
+def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
+    """Hold the lock of the run folder; yield the manifest of the run to resume, or None.
+
+    A folder that is created for a new run is removed at the end if the run does not begin.
+
+    Raises
+    ------
+    UsageError
+        If an input has the path of a file that the run writes.
+    RunExistsError
+        If the folder contains files of another program, or a run although neither `resume` nor
+        `force` is set.
+    NotARunError
+        If the run to resume cannot be read.
+    RunLockedError
+        If another process works in the folder, or a run with working parts would be replaced.
+    """
+    paths = RunDirectory(execution.outdir)
+    _refuse_own_files(paths, (*job.inputs, *map(str, _model_files(job))))
+    paths.require_regular_files()
+    _refuse_foreign_folder(paths)
+    made = _make_folder(paths)
+    with run_lock(paths, lock=execution.lock):
+        try:
+            if execution.force:
+                refuse_live_parts(paths, "replace the run")
+            paths.remove_unfinished()
+            exists = paths.run_json.exists() and not execution.force
+            manifest = read_manifest(paths) if exists else None
+            if manifest and not execution.resume:
+                raise RunExistsError(
+                    f"{paths.root} already contains a run. Use --resume to continue it, --force to "
+                    "replace it, or choose another output folder."
+                )
+            yield manifest
+        finally:
+            # This process must still hold the lock: otherwise another process may use the folder.
+            if made and paths.root.exists() and not paths.run_json.exists():
+                shutil.rmtree(paths.next_index, ignore_errors=True)
+                paths.clear()
+                paths.lock.unlink(missing_ok=True)
+                paths.root.rmdir()
+
+
+@contextmanager
+def open_run(
+    job: Job,
+    execution: Execution,
+    reporter: Reporter,
+    kind: Kind = "cpu",
+    workers: int | None = None,
+) -> Iterator[Run]:
+    """Create or resume the run of a job and yield it; hold the run's lock until the block ends.
+
+    Parameters and errors are those of `claimed`, `created` and `resumed`.
+    """
+    with claimed(job, execution) as manifest:
+        if manifest is None:
+            yield created(job, execution, reporter, kind, workers)
+        else:
+            yield resumed(manifest, job, execution, reporter)
+
+
+def _make_folder(run: RunDirectory) -> bool:
+    """Create the run folder and return True; return False if the folder exists already."""
+    run.root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        run.root.mkdir()
+    except FileExistsError:
+        return False
+    except FileNotFoundError:  # the parent exists, but it is one of the kernel's folders
+        raise RunError(
+            f"{run.root}: no folder can be created here. Choose another output folder."
+        ) from None
+    return True
+
+
+def _model_files(job: Job) -> Iterator[Path]:
+    """Yield the files of encoders and classifiers, which must not be in the run folder."""
+    others = job.others.values()
+    for spec in (*job.encoders, *(spec for one in others for spec in one.encoders)):
+        yield from (spec.file(role) for role in spec.files)
+    yield from (head for head in (job.head, *(one.head for one in others)) if head)
+
+
+def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
+    """Raise UsageError if the run would overwrite or delete an input file."""
+    paths = [Path(one) for one in inputs if one != "-"]
+    # Path.is_symlink raises for a name that is too long
+    targets = {path.resolve(): path for path in paths if os.path.islink(path)}  # noqa: PTH114
+    if path := run.first_owned((*paths, *targets)):
+        raise UsageError(
+            f"the input {targets.get(path, path)} has the name of a file of the run in {run.root}, "
+            "and would be overwritten or deleted; move the input out of the folder, or choose "
+            "another output folder"
+        )
+
+
+def _refuse_foreign_folder(run: RunDirectory) -> None:
+    """Raise RunExistsError if the folder is neither empty nor a run."""
+    if run.root.exists() and not run.root.is_dir():
+        raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
+    entries = run.entries()
+    if entries and not is_manifest(run.run_json):
+        state = "is damaged" if run.run_json.is_file() else "is missing"
+        raise RunExistsError(
+            f"{run.root} is not empty ({', '.join(entries[:3])}) and not a valid run: "
+            f"{run.run_json.name} {state}. Restore this file from a copy, or choose another "
+            "output folder. Nothing was changed."
+        )
+
+
+def created(
+    job: Job,
+    execution: Execution,
+    reporter: Reporter,
+    kind: Kind = "cpu",
+    workers: int | None = None,
+) -> Run:
+    """Create a run in a claimed folder; an old run in the folder is removed.
+
+    The old run is removed after all new input has been read. If the process is killed, the folder
+    contains either the new run, or the old run with all or some of its segments.
+
+    Parameters
+    ----------
+    kind
+        Kind of devices; it determines the unit size of a new run. A resumed run keeps its units.
+    workers
+        Number of workers for which the run is planned; None if one machine computes the run.
+
+    Raises
+    ------
+    InputError
+        If an input cannot be read.
+    """
+    run = RunDirectory(execution.outdir)
+    reporter.stage("reading sequences")
+    started = time.perf_counter()
+    if run.next_index.exists():
+        shutil.rmtree(run.next_index)
+    stamps = InputStamps(job.inputs)
+    protein = job.index.alphabet is Alphabet.PROTEIN
+    read = partial(reporter.read, protein=protein)
+    index = build_index(run.next_index, job.inputs, job.index, read, rules=job.rules)
+    run.clear()
+    stamped = stamps.after_reading()
+    seconds = {"index": round(time.perf_counter() - started, 3)}
+    new = replace(new_manifest(job, index, kind, workers), input_stamps=stamped, seconds=seconds)
+    manifest = write_manifest(run, new)
+    put_index_in_place(run)
+    warn_of_inputs(manifest, index, reporter)
+    return Run.of(run, manifest, SequenceIndex.open(run.index))
+
+
+def new_manifest(
+    job: Job, index: SequenceIndex, kind: Kind, workers: int | None = None
+) -> Manifest:
+    """Return the manifest of a new run; `kind` and `workers` are as for `created`."""
+    return Manifest(
+        command=job.command,
+        parameters=job.parameters(),
+        inputs=index.inputs,
+        index_fingerprint=index.fingerprint,
+        counts={
+            "records": index.n_records,
+            "windows": index.n_windows,
+            "items": index.n_items,
+            "rows": index.n_rows,
+        },
+        units=unit_caps(index.n_rows, kind, workers, per_token=job.pooling.per_token),
+        labels=job.labels,
+        thresholds=job.thresholds,
+        encoders=[_encoder_entry(encoder, job) for encoder in job.encoders],
+        calibration=job.calibration,
+        classes=job.classes,
+        calls={} if job.calls is None else asdict(job.calls),
+        extracts={} if job.extracts is None else asdict(job.extracts),
+        formats=job.formats or (),
+        bundle_window=job.bundle_window,
+        published_files=bool(job.published_files),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _encoder_entry(encoder: EncoderSpec, job: Job) -> dict[str, Any]:
+    """Return the entry of an encoder in run.json; for `embed`, with the numbers of its layers."""
+    entry: dict[str, Any] = {"name": encoder.name, "view": encoder.view, "dim": encoder.dim}
+    layout = config_of(encoder).layout
+    if job.command == "embed" and layout.n_layers:
+        entry["layers"] = list(PoolingPlan(encoder.pooling, layout).layers)
+    return entry
+
+
+def warn_of_inputs(manifest: Manifest, index: SequenceIndex, reporter: Reporter) -> None:
+    """Report trouble in the inputs, and a window for which the bundle is not made."""
+    for warning in index.warnings:
+        reporter.warn(warning)
+    if manifest.has_other_window:
+        reporter.warn(
+            f"the window of {manifest.parameters['window']} bases is not that of the bundle "
+            f"({manifest.bundle_window}): its thresholds and probabilities do not hold for these "
+            "scores. All scored sequences have the flag other_window"
+        )
+
+
+def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Reporter) -> Run:
+    """Resume the run with this manifest in a claimed folder.
+
+    Raises
+    ------
+    FingerprintError
+        If inputs or parameters differ from those of the run.
+    InputError, IndexFormatError
+        If an input or the index cannot be read.
+    """
+    paths = RunDirectory(execution.outdir)
+    manifest.refuse_other_parameters(paths, {"command": job.command, **job.parameters()})
+    reporter.stage("comparing the inputs with those of the run")
+    stamps = InputStamps(job.inputs)
+    known = () if execution.check_inputs or job.rules.strict else manifest.input_stamps
+    inputs = current_digests(job.inputs, manifest.inputs, known, job.index, job.rules)
+    manifest.refuse_other_inputs(paths, inputs)
+    run = opened(paths, manifest)
+    warn_of_inputs(manifest, run.index, reporter)
+    if (changed := replace(manifest, **_changes(job, stamps))) != manifest:
+        run.update(changed)
+    return run
+
+
+def _changes(job: Job, stamps: InputStamps) -> dict[str, Any]:
+    """Return the fields of the manifest that a resume replaces, by name."""
+    choices = {
+        "calls": job.calls and asdict(job.calls),
+        "extracts": job.extracts and asdict(job.extracts),
+        "formats": job.formats,
+        "published_files": job.published_files,
+    }
+    changes: dict[str, Any] = {name: new for name, new in choices.items() if new is not None}
+    if changes:
+        changes["tables_complete"] = False
+    return changes | {"input_stamps": stamps.after_reading()}
+
+
+def unit_caps(
+    n_rows: int, kind: Kind, workers: int | None = None, *, per_token: bool = False
+) -> Mapping[str, int]:
+    """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
+
+    With `workers`, each of them gets about 32 units, of at least 256 rows. With `per_token`, the
+    run stores one vector per token.
+    """
+    wanted, least = (_UNITS_WANTED, _LEAST_ROWS) if workers is None else (32 * workers, 256)
+    rows = max(least, math.ceil(n_rows / wanted))
+    positions = _MOST_TOKENS if per_token else _MOST_POSITIONS[kind]
+    return {"rows": min(_MOST_ROWS[kind], rows), "positions": positions}

@@ -1,0 +1,206 @@
+"""Create jobs that compute vectors only; their encoders are in bundles or weight files."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from virnucpro.bundles.bundle import bundle_names, open_bundle
+from virnucpro.bundles.convert import convert_isolated
+from virnucpro.bundles.manifest import MANIFEST, Bundle
+from virnucpro.bundles.published import published_names, recipe_of, require_published
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.pooling import Pooling
+from virnucpro.encoders.registry import open_spec, pooled_spec, require_installed
+from virnucpro.errors import UsageError
+from virnucpro.extras import require_extra
+from virnucpro.option import from_options
+from virnucpro.run.job import Inputs, Job, inputs_of
+from virnucpro.run.options import EmbedOptions
+from virnucpro.runtime.isolation import run_isolated
+from virnucpro.sequences.input_rules import InputRules
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec, json_digest
+from virnucpro.store.exports import ordered_formats, require_formats
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEncoder:
+    """An encoder with its name and bundle; result of `find_encoder`.
+
+    Attributes
+    ----------
+    name
+        Name in messages and in the run's parameters.
+    bundle
+        The bundle of the encoder; None for published weights at a path.
+    """
+
+    name: str
+    spec: EncoderSpec
+    bundle: Bundle | None
+
+    def fingerprint(self) -> str:
+        """Return a hash of what the vectors depend on: the encoder's settings and files.
+
+        Other parts of its bundle, such as the classifier, have no effect.
+        """
+        if self.bundle is not None:
+            contents = self.bundle.encoder_contents
+            known = [(one.name, one.view) for one in self.bundle.encoders]
+            return json_digest(contents[known.index((self.spec.name, self.spec.view))])
+        digest = hashlib.sha256()
+        for role in sorted(self.spec.files):
+            with self.spec.file(role).open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
+
+
+def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
+    """Return the encoder that `name` identifies: part of a bundle, or weights at a path.
+
+    Parameters
+    ----------
+    name
+        ``BUNDLE/VIEW``, or the path of published weights as for `open_spec`. Weights at a path are
+        read in a separate process, because a malicious file can crash the process.
+
+    Raises
+    ------
+    UsageError
+        If no encoder has this name or path, or the encoder needs torch, which is not installed.
+    BundleError
+        If the encoder is damaged, or the process that reads the weights crashes. Also if a file
+        has the name of a published file but different content.
+    """
+    if not isinstance(name, str | os.PathLike):
+        raise UsageError(f"invalid encoder {name!r}: give BUNDLE/VIEW or a path")
+    name = os.fspath(name)
+    bundle_name, _, view = name.rpartition("/")
+    in_a_bundle = bundle_name in bundle_names()
+    if name and not in_a_bundle and Path(name).exists():
+        path = Path(name)
+        require_extra("models", f"the encoder {name}")
+        spec = convert_isolated(run_isolated, path, open_spec, path)
+        require_published(spec)
+        return NamedEncoder(spec.name, spec, None)
+    if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
+        raise UsageError(
+            f"unknown encoder {name!r}: {_advice_on_bundle(name)}give BUNDLE/VIEW, such as "
+            "mini-deep/protein, a fair-esm checkpoint (esm2_*.pt), a DNABERT-S folder or a Hugging "
+            "Face folder."
+        )
+    return encoder_of(open_bundle(bundle_name), view, bundle_name)
+
+
+def encoder_of(bundle: Bundle, view: str, given: str) -> NamedEncoder:
+    """Return an encoder of a bundle, whose name or path in messages is `given`.
+
+    Raises
+    ------
+    UsageError
+        If the bundle has no such encoder, or it needs torch, which is not installed.
+    """
+    for spec in bundle.encoders:
+        if view in {spec.view, spec.name}:
+            require_installed([spec], f"the encoder {given}/{view}")
+            return NamedEncoder(f"{bundle.name}/{spec.view}", spec, bundle)
+    views = ", ".join(f"{given}/{spec.view}" for spec in bundle.encoders)
+    raise UsageError(f"bundle {given} has no encoder {view!r}; it has {views}.")
+
+
+def _advice_on_bundle(name: str) -> str:
+    """Return how to name the encoder of the bundle `name`, after fetching it if necessary."""
+    if name in bundle_names():
+        encoders = open_bundle(name).encoders
+        return f"it is a bundle, so name its encoder {name}/{encoders[0].view}, or "
+    if name in published_names():
+        view = recipe_of(name).encoders[-1].view
+        return f"run virnucpro bundle fetch {name}, then give -e {name}/{view}, or "
+    return ""
+
+
+def _is_other_folder(path: str) -> bool:
+    """Return whether `path` is a readable folder without a bundle manifest.
+
+    Return False if the folder cannot be read, because the folder may be a bundle.
+    """
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if a parent is closed
+        return False
+    try:
+        Path(path, MANIFEST).stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@from_options(EmbedOptions)
+def embed_job(inputs: Inputs, options: EmbedOptions) -> Job:
+    """Return the job that computes one vector per sequence with one encoder.
+
+    Parameters
+    ----------
+    inputs
+        FASTA or FASTQ files: one path or several; ``-`` for standard input.
+
+    Raises
+    ------
+    UsageError
+        If there is no such encoder, or an option is invalid.
+    BundleError
+        If the encoder is damaged.
+    """
+    if options.embeddings not in ("fp16", "fp32"):
+        raise UsageError(
+            f"unknown precision of embeddings {options.embeddings!r}: give fp16 or fp32"
+        )
+    several = isinstance(options.layer, Iterable) and not isinstance(options.layer, str)
+    layers: Any = options.layer if several else (options.layer,)
+    pooling = Pooling(options.pooling, layers, options.max_length, options.long)
+    formats = None if options.format is None else ordered_formats(options.format)
+    require_formats(formats or (), per_token=pooling.per_token)
+    known: object = options.encoder
+    found = known if isinstance(known, NamedEncoder) else find_encoder(options.encoder)
+    found = replace(found, spec=pooled_spec(found.spec, pooling))
+    whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
+    rules = InputRules(strict=options.strict, any_alphabet=options.force_alphabet)
+    job = vectors_job(inputs, (found,), whole, options)
+    return replace(job, formats=formats, rules=rules)
+
+
+def vectors_job(
+    inputs: Inputs,
+    encoders: Sequence[NamedEncoder],
+    index: IndexSpec,
+    options: EmbedOptions,
+) -> Job:
+    """Return the job that computes the vectors of items by one or several encoders.
+
+    Gaps and invalid letters in the inputs are refused.
+
+    Parameters
+    ----------
+    encoders
+        In the order in which their vectors are joined.
+    index
+        Rules that divide the inputs into items with the views of the encoders.
+    options
+        Precision of the encoders and of the stored vectors.
+    """
+    fingerprints = [one.fingerprint() for one in encoders]
+    verified = [set(one.bundle.verified_precisions) if one.bundle else set() for one in encoders]
+    return Job(
+        command="embed",
+        inputs=inputs_of(inputs),
+        index=index,
+        encoders=tuple(one.spec for one in encoders),
+        model_name=", ".join(one.name for one in encoders),
+        model=fingerprints[0] if len(encoders) == 1 else json_digest({"encoders": fingerprints}),
+        options=options,
+        rules=InputRules(strict=True, any_alphabet=True),
+        verified_precisions=tuple(sorted(set.intersection(*verified))),
+    )

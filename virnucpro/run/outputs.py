@@ -1,0 +1,378 @@
+"""Write the outputs of a run (tables, embeddings.h5) from its valid segments."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virnucpro.classifier.calibration import read_calibration
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.consensus import Call, Thresholds
+from virnucpro.classifier.decision import call_records
+from virnucpro.classifier.prevalence import Expectation
+from virnucpro.classifier.run_scores import run_windows, score_run
+from virnucpro.errors import RunError
+from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
+from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.report.lengths import LENGTH_CLASSES, length_class
+from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
+from virnucpro.run.manifest import Launch, Manifest, is_manifest, read_manifest
+from virnucpro.run.report import renew_report
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.coverage import Coverage, Survey, survey
+from virnucpro.store.exports import write_exports
+from virnucpro.store.schema import OVERFLOW, RowState
+from virnucpro.tables.columns import (
+    CALL_NAMES,
+    STATUS_NAMES,
+    Missing,
+    Predictions,
+    Quarantine,
+    RegionTable,
+    Sequences,
+    Windows,
+)
+from virnucpro.tables.published import PublishedConsensus, PublishedResults
+from virnucpro.tables.source import RunScores
+from virnucpro.tables.write import names_warning, write_table
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Counts of a run's results.
+
+    Attributes
+    ----------
+    records
+        Number of records by status.
+    calls
+        Number of records by call; empty for a run without a classifier.
+    units
+        Number of units.
+    rows_missing, rows_quarantined
+        Number of missing rows, and of quarantined rows. A resume computes missing rows, but not
+        quarantined rows.
+    rows_overflowing
+        Number of quarantined rows whose vectors are too large for fp16; a new run with
+        ``--embeddings fp32`` can store these vectors.
+    rule
+        Rule of the calls in words; "" for a run without a classifier.
+    proviruses
+        Number of provirus candidates: records with viral and non-viral stretches.
+    expectation
+        Assumed prevalence and expected number of false calls; None without a calibration.
+    by_length
+        Number of records, and of viral records, by length class (`LENGTH_CLASSES`).
+    files
+        Paths of the outputs for people, the most important first.
+    precision
+        Precision of the run.
+    again
+        For each precision, the number of rows that were recomputed one by one at this precision,
+        because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
+        counted.
+    missing_units
+        Units without a valid segment, ascending.
+    copies
+        Number of valid segments of units that another segment has too.
+    rejected
+        Files that are named like segments and cannot be used.
+    """
+
+    root: Path
+    records: dict[str, int]
+    calls: dict[str, int]
+    units: int
+    rows_missing: int
+    rows_quarantined: int
+    rows_overflowing: int
+    rule: str
+    by_length: dict[str, tuple[int, int]]
+    files: tuple[Path, ...]
+    precision: str
+    again: dict[str, int]
+    missing_units: tuple[int, ...]
+    copies: int
+    rejected: tuple[Path, ...] = ()
+    expectation: Expectation | None = None
+    proviruses: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every row of the run has a result."""
+        return not (self.rows_missing or self.rows_quarantined)
+
+
+def survey_segments(run: Run, reporter: Reporter) -> Coverage:
+    """Read and verify all segments of a run; return which rows are done, quarantined or missing.
+
+    Each invalid segment is reported as a warning, and ignored.
+    """
+    if run.paths.has_segments():
+        reporter.stage("verifying stored results")
+    coverage = survey(run.paths, run.bounds, run.manifest.fingerprint)
+    _warn_of_rejected(coverage, reporter)
+    return coverage
+
+
+def _warn_of_rejected(coverage: Coverage, reporter: Reporter) -> None:
+    for rejected in coverage.rejected:
+        reporter.warn(f"file not used: {rejected.reason}")
+
+
+def _write_vectors(run: Run, reporter: Reporter, coverage: Coverage | None) -> Coverage:
+    """Write embeddings.h5; without a coverage, find it in the same reading of the segments."""
+    reporter.stage("writing embeddings")
+    source = coverage or Survey(run.paths, run.bounds, run.manifest.fingerprint)
+    views, about = run.manifest.views, run.manifest.about_vectors
+    written = write_embeddings(run.paths.embeddings, source, run.index, views, about)
+    if coverage is None:
+        _warn_of_rejected(written, reporter)
+    return written
+
+
+def write_outputs(
+    run: Run,
+    reporter: Reporter,
+    coverage: Coverage | None = None,
+    *,
+    report: bool = True,
+) -> Outcome:
+    """Write every output from the rows of the valid segments.
+
+    Each file is replaced atomically.
+
+    Parameters
+    ----------
+    coverage
+        Result of `survey_segments` for the current segments; None to read the segments here, each
+        of them once.
+    report
+        Whether a run of predict gets a report.html.
+
+    Raises
+    ------
+    OSError
+        If an output cannot be written; the segments are unchanged.
+    """
+    started = time.perf_counter()
+    if run.stores_vectors:
+        coverage = _write_vectors(run, reporter, coverage)
+    elif coverage is None:
+        coverage = survey_segments(run, reporter)
+    if warning := names_warning(run.index):
+        reporter.warn(warning)
+    reporter.stage("writing tables")
+    scores = call_run(run, coverage)
+    write_tables(run.paths, run.manifest, scores)
+    if run.stores_vectors:
+        write_exports(run.paths, run.manifest.formats)
+    # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
+    write_gaps(run.paths, scores)
+    seconds = {**run.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
+    run.update(replace(with_prevalence(run.manifest, scores), seconds=seconds))
+    if run.manifest.command == "predict":
+        renew_report(run, reporter, scores, wanted=report)
+    return outcome_of(run, scores, reporter)
+
+
+def with_prevalence(manifest: Manifest, scores: RunScores) -> Manifest:
+    """Return the manifest of a run whose tables were just written from `scores`."""
+    assumed = scores.calls.prevalence
+    values = None if assumed is None else asdict(assumed)
+    return replace(manifest, prevalence=values, tables_complete=True)
+
+
+def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) -> None:
+    """Write the tables into the folder `target`.
+
+    `target` is the folder of the run or another folder. Equal rows give byte-identical files.
+    Tables of an earlier choice are deleted.
+
+    Raises
+    ------
+    OSError
+        If an output cannot be written.
+    """
+    if manifest.command != "predict":
+        write_table(target.sequences, Sequences, scores)
+        return
+    write_table(target.windows, Windows, scores)
+    written: set[Path] = set()
+    if manifest.published_files:
+        write_table(target.published_results, PublishedResults, scores)
+        write_table(target.published_consensus, PublishedConsensus, scores)
+        written |= {target.published_results, target.published_consensus}
+    options = ExtractOptions(**manifest.extracts)
+    written.update(_write_region_files(target, scores, options))
+    write_table(target.predictions, Predictions, scores)
+    written.update(_write_extracts(target, scores, options))
+    if "viral" in options.calls:
+        written.add(_write_viruses(target, scores, compressed=options.compress))
+    for path in target.choices:
+        if path not in written:
+            path.unlink(missing_ok=True)
+
+
+def _write_extracts(
+    target: RunDirectory, scores: RunScores, options: ExtractOptions
+) -> Iterator[Path]:
+    """Write the sequences of the chosen calls; yield the paths of the files.
+
+    The files are FASTQ if the index has qualities.
+    """
+    fastq = scores.index.has_qualities
+    for number, call in enumerate(CALL_NAMES):
+        if call in options.calls:
+            path = target.extract(call, fastq=fastq, compressed=options.compress)
+            chosen = scores.calls.call == number
+            write_extract(path, scores.index, chosen, scores.records.score, fastq=fastq)
+            yield path
+
+
+def _write_viruses(target: RunDirectory, scores: RunScores, *, compressed: bool) -> Path:
+    """Write viruses.fasta and return its path: proviruses by stretch, other viral records whole."""
+    path, calls = target.viruses(compressed=compressed), scores.calls
+    whole = (calls.call == Call.VIRAL) & ~scores.provirus
+    write_viruses(path, scores.index, whole, calls.probability, scores.inserted)
+    return path
+
+
+def call_run(run: Run, coverage: Coverage) -> RunScores:
+    """Return scores and calls of all windows and records, by the run's rule.
+
+    Raises
+    ------
+    BundleError
+        If a field of the calibration in run.json is missing or invalid.
+    """
+    index, manifest = run.index, run.manifest
+    content = manifest.calibration
+    calibration = read_calibration(content, run.paths.run_json) if content else None
+    windows = run_windows(index, coverage)
+    records = score_run(index, windows, coverage, len(manifest.classes))
+    calls = call_records(
+        records,
+        Thresholds(**manifest.thresholds),
+        calibration,
+        CallOptions(**manifest.calls),
+        run.quality.get() if calibration else None,
+        other_window=manifest.has_other_window,
+    )
+    return RunScores(
+        index, coverage, windows, records, calls, calibration, manifest.classes, manifest.labels
+    )
+
+
+def write_gaps(target: RunDirectory, scores: RunScores) -> None:
+    """Write missing.tsv and quarantine.tsv; delete a file that would be empty.
+
+    Raises
+    ------
+    OSError
+        If one of the two files cannot be written or removed.
+    """
+    state = scores.coverage.row_state
+    for path, table, needed in (
+        (target.missing, Missing, bool(scores.coverage.missing)),
+        (target.quarantine, Quarantine, (state == RowState.QUARANTINED).any()),
+    ):
+        if needed:
+            write_table(path, table, scores)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
+    """Return the counts of a run whose outputs are written."""
+    coverage, call = scores.coverage, scores.calls.call
+    predicts = run.manifest.command == "predict"
+    return Outcome(
+        root=run.paths.root,
+        records=_count_by_name(scores.records.status, STATUS_NAMES),
+        calls=_count_by_name(call, CALL_NAMES) if predicts else {},
+        units=run.n_units,
+        rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
+        rows_quarantined=int((coverage.row_state == RowState.QUARANTINED).sum()),
+        rows_overflowing=sum(
+            why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
+        ),
+        rule=CallOptions(**run.manifest.calls).text if predicts else "",
+        by_length=_count_by_length(run.index.record_lengths, call == Call.VIRAL),
+        files=tuple(path for path in run.paths.results if path.exists()),
+        precision=run.manifest.parameters["precision"],
+        again=_recomputed_rows(_launches(run, reporter)),
+        missing_units=coverage.missing,
+        copies=coverage.n_copies,
+        rejected=coverage.rejected_paths,
+        expectation=scores.calls.expectation,
+        proviruses=int(scores.provirus.sum()) if predicts else 0,
+    )
+
+
+def _launches(run: Run, reporter: Reporter) -> Iterator[Launch]:
+    """Yield the launches of the run and of its parts; an unreadable part is a warning."""
+    yield from run.manifest.launches
+    for part in map(run.paths.part, run.paths.part_names()):
+        try:
+            if is_manifest(part.run_json):  # a task may be killed before it has written this file
+                yield from read_manifest(part).launches
+        except (RunError, OSError) as error:
+            reporter.warn(f"{error} Rows that its task recomputed are not counted.")
+
+
+def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
+    records = (record for launch in launches for record in launch.ranks.values())
+    return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
+
+
+def _count_by_length(
+    lengths: NDArray[np.int64], viral: NDArray[np.bool_]
+) -> dict[str, tuple[int, int]]:
+    classes = length_class(lengths)
+    numbers, viruses = (
+        np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
+        for chosen in (classes, classes[viral])
+    )
+    return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
+
+
+def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(codes, minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
+def _write_region_files(
+    target: RunDirectory, scores: RunScores, options: ExtractOptions
+) -> Iterator[Path]:
+    """Write regions.tsv, BED, GFF3, bedGraph and viral_regions.fasta; yield their paths.
+
+    Without a calibration only the bedGraph is written. The sequences are written if viral records
+    are extracted, as FASTQ if the index has qualities.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be written.
+    """
+    index, regions = scores.index, scores.regions
+    write_bedgraph(target.scores_bedgraph, index, scores.windows)
+    yield target.scores_bedgraph
+    if regions is None:
+        return
+    write_table(target.regions, RegionTable, scores)
+    write_bed(target.regions_bed, index, regions)
+    write_gff3(target.regions_gff3, index, regions)
+    yield from (target.regions, target.regions_bed, target.regions_gff3)
+    if "viral" in options.calls:
+        fastq = index.has_qualities
+        path = target.region_extract(fastq=fastq, compressed=options.compress)
+        write_region_extract(path, index, scores.inserted, fastq=fastq)
+        yield path

@@ -1,0 +1,251 @@
+"""Write report.html and the files for MultiQC from finished run folders."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
+from virnucpro.folder_lock import is_held
+from virnucpro.launch_dir import JSON_NAME, TASKS_NAME
+from virnucpro.report.multiqc import write_multiqc
+from virnucpro.report.output_file import require_place
+from virnucpro.report.reading.facts import RunFacts, read_facts
+from virnucpro.report.reading.launch_gaps import LaunchGaps, read_launch_gaps
+from virnucpro.run.manifest import is_manifest, read_manifest
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Run
+from virnucpro.run_dir import RunDirectory
+from virnucpro.tables.source import RunScores
+
+_COMMON_NAMES: Final = {
+    *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
+}
+"""Names of run folders that many samples share: the folder above is added."""
+
+
+def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: bool = True) -> None:
+    """Write the files for MultiQC and the report of a run of predict, whose lock is held.
+
+    `scores` are those of the tables, which were just written. If a file cannot be written, a
+    warning says why: the tables of the run are complete. A report of earlier tables is removed,
+    also if no report is `wanted`.
+    """
+    paths = run.paths
+    try:
+        for path in paths.reports:
+            path.unlink(missing_ok=True)
+        if wanted:
+            reporter.stage(f"writing {paths.report.name}")
+        sample = sample_names([paths.root])[0]
+        facts = read_facts(paths, run.manifest.as_json(), sample, scores=scores)
+        write_multiqc(facts)
+        if wanted:
+            _write(paths.report, [facts], 1)
+    except (VirnucproError, OSError, MemoryError) as error:
+        reporter.warn(
+            f"the report could not be written ({str(error) or 'out of memory'}). All tables are "
+            f"written. To write the report again: virnucpro report {paths.root}"
+        )
+
+
+def prepare_report() -> None:
+    """Import what the report needs, and compile its template, while nothing else is to be done."""
+    from virnucpro.report.html.page import page_template  # noqa: PLC0415 - imports Jinja2
+
+    page_template()
+
+
+def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) -> Path:
+    """Write a report over the runs in `folders`; return its path.
+
+    The report of one run is written into its folder, with its files for MultiQC, unless `output`
+    names another file.
+
+    Raises
+    ------
+    UsageError
+        If there are several runs and no output, or the output is a file of a run, a folder, or in a
+        folder that does not exist.
+    RunError, StoreError
+        If a folder is not a run of predict, or has no tables, or they are damaged, or the report
+        cannot be written; an existing file is unchanged.
+    """
+    found = find_runs(folders, reporter)
+    runs = found.runs
+    if not runs:
+        raise StoreError("none of the runs has tables, so that there is nothing to report")
+    if output is None and len(runs) > 1:
+        raise UsageError(f"{len(runs)} runs: name the report of all of them with -o FILE")
+    path = output or runs[0].report
+    if any(run.owns(path) and path.name != run.report.name for run in runs):
+        raise UsageError(f"{path} is a file of a run: choose another name for the report")
+    require_place(path)
+    for run in runs:
+        _require_tables(run)
+    reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
+    names = sample_names([run.root for run in runs])
+    facts = _all_facts(runs, names, for_multiqc=output is None)
+    try:
+        _write(path, facts, len(runs), found.missing)
+    except RunError as error:
+        if output is None and isinstance(error.__cause__, OSError):
+            raise RunError(
+                f"no {path.name} can be written into {runs[0].root} ({error}). To write it to "
+                f"another place: virnucpro report {runs[0].root} -o FILE"
+            ) from error.__cause__
+        raise
+    return path
+
+
+def _all_facts(
+    runs: Sequence[RunDirectory], names: Sequence[str], *, for_multiqc: bool
+) -> Iterator[RunFacts]:
+    for run, name in zip(runs, names, strict=True):
+        facts = _facts(run, name, working=is_held(run.lock))
+        if for_multiqc:
+            write_multiqc(facts)
+        yield facts
+
+
+def _write(path: Path, runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()) -> None:
+    from virnucpro.report.html.page import write_page  # noqa: PLC0415 - imports Jinja2
+
+    write_page(path, runs, n_runs, missing)
+
+
+def read_run(folder: Path) -> RunFacts:
+    """Read the tables of one run.
+
+    Raises
+    ------
+    RunError, StoreError
+        As for `report_on`.
+    """
+    run = RunDirectory(folder)
+    _require_tables(run)
+    return _facts(run, sample_names([folder])[0], working=is_held(run.lock))
+
+
+def _facts(run: RunDirectory, sample: str, *, working: bool) -> RunFacts:
+    return read_facts(run, read_manifest(run).as_json(), sample, working=working)
+
+
+def _require_tables(run: RunDirectory) -> None:
+    manifest = read_manifest(run)
+    if manifest.command != "predict":
+        raise RunError(
+            f"{run.root} is a run of {manifest.command}, which has no calls: only runs of predict "
+            "have a report and plots"
+        )
+    if not run.predictions.is_file():
+        raise StoreError(
+            f"{run.root} has no {run.predictions.name}: the run has not ended. Rerun its command "
+            f"with --resume, or write the tables of its finished part: virnucpro aggregate "
+            f"{run.root}"
+        )
+    if not manifest.tables_complete:
+        raise StoreError(
+            f"{run.root}: the tables were not completely written. Write them again: virnucpro "
+            f"aggregate {run.root}"
+        )
+
+
+def sample_names(folders: Sequence[Path]) -> list[str]:
+    """Return a name for each run: that of its folder, with the folder above if that is common.
+
+    Equal names get more of their paths, so that the names are unique.
+    """
+    paths = [Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - keeps links
+    parts = [2 if path.name.lower() in _COMMON_NAMES else 1 for path in paths]
+    while True:
+        names = [
+            "_".join(path.parts[1:][-number:]) or path.name
+            for path, number in zip(paths, parts, strict=True)
+        ]
+        count = Counter(names)
+        longer = [
+            number + (count[name] > 1 and number < len(path.parts) - 1)
+            for name, number, path in zip(names, parts, paths, strict=True)
+        ]
+        if longer == parts:
+            return names
+        parts = longer
+
+
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRuns:
+    """Runs with tables, and sentences on what the report lacks beside them."""
+
+    runs: Sequence[RunDirectory]
+    missing: Sequence[str]
+
+
+def find_runs(folders: Sequence[Path], reporter: Reporter) -> FoundRuns:
+    """Return the runs in `folders`: each is a run, or a folder of runs, such as that of launch.
+
+    Runs below a folder that cannot have a report, and files of a launch without a result, are left
+    out, with a warning.
+
+    Raises
+    ------
+    StoreError
+        If the table of a launch is damaged.
+    OSError
+        If a folder or table cannot be read.
+    """
+    found: dict[Path, None] = {}
+    left_out: list[Path] = []
+    launches: dict[Path, None] = {}
+    for folder in folders:
+        below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
+        for path in below or [folder]:
+            if (path / JSON_NAME).is_file() and not is_manifest(path / "run.json"):
+                launches[path] = None
+            elif below and not RunDirectory(path).predictions.is_file():
+                left_out.append(path)
+            else:
+                found[path] = None
+    gaps = [one for one in (read_launch_gaps(path, found) for path in launches) if one.files]
+    of_launches = {path for one in gaps for path in one.folders()}
+    alone = [str(path) for path in left_out if path not in of_launches]
+    missing = [text for one in gaps for text in one.sentences()]
+    for one in gaps:
+        reporter.warn(_shortly(one))
+    if alone:
+        names = ", ".join(alone[:_NAMED]) + ", ..." * (len(alone) > _NAMED)
+        text = f"{len(alone):,} runs without predictions.tsv are left out: {names}"
+        reporter.warn(text)
+        missing.append(text)
+    return FoundRuns([RunDirectory(path) for path in found], missing)
+
+
+def _shortly(gaps: LaunchGaps) -> str:
+    head, *files = gaps.sentences()
+    return f"{head} {'; '.join(files)}"
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the folders of runs and launches below a folder or the folder itself, sorted.
+
+    A run is not searched for further runs.
+    """
+    if not folder.is_dir():
+        return
+    if (folder / JSON_NAME).is_file():
+        yield folder
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
+            yield path
+        elif path.is_dir() and not path.is_symlink() and not _is_of_launch(path):
+            yield from _below(path)
+
+
+def _is_of_launch(path: Path) -> bool:
+    """Return whether a folder holds the tables of the tasks of a launch."""
+    return path.name == TASKS_NAME and (path.parent / JSON_NAME).is_file()

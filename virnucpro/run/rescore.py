@@ -1,0 +1,173 @@
+"""Call the records of a run by another rule or classifier, from its segments."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.manifest import Bundle
+from virnucpro.classifier.call_options import CallOptions
+from virnucpro.classifier.head import load_head
+from virnucpro.errors import BundleError, StoreError, UsageError
+from virnucpro.run.outputs import (
+    call_run,
+    survey_segments,
+    with_prevalence,
+    write_gaps,
+    write_tables,
+)
+from virnucpro.run.report import renew_report
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Run, reopened
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
+from virnucpro.store.coverage import Coverage
+from virnucpro.store.schema import RowState
+from virnucpro.store.segment import read_segment
+from virnucpro.tables.columns import CALL_NAMES
+
+
+class OtherClassifier(NamedTuple):
+    """A classifier for the stored vectors of a run.
+
+    Attributes
+    ----------
+    bundle
+        Name or folder of a bundle with the encoders of the run.
+    outdir
+        Folder for the tables; the run stays as it is.
+    """
+
+    bundle: str
+    outdir: Path
+
+
+def rescore(
+    paths: RunDirectory,
+    calls: CallOptions,
+    reporter: Reporter,
+    other: OtherClassifier | None = None,
+    *,
+    lock: bool = True,
+) -> tuple[Mapping[tuple[str, str], int], bool]:
+    """Write the tables of a run by the rule `calls`.
+
+    Without `other`, the tables of the run are replaced, and run.json records the rule.
+
+    Returns
+    -------
+    changes
+        Number of records for each pair of calls: before, and by `calls` and `other`.
+    complete
+        Whether every row of the run has a result.
+
+    Raises
+    ------
+    UsageError
+        If the run is not a run of predict, the rule needs a calibration that the bundle lacks, or
+        the other bundle has other encoders.
+    StoreError
+        If the run has no stored vectors for the other classifier.
+    NotARunError, IndexFormatError, RunLockedError
+        If the folder is not a run, is damaged, or another process works in it.
+    OSError
+        If a table cannot be written.
+    """
+    with reopened(paths, lock=lock) as run:
+        if run.manifest.command != "predict":
+            raise UsageError(f"{paths.root}: only runs of predict have calls; this is an embed run")
+        coverage = survey_segments(run, reporter)
+        before = call_run(run, coverage)
+        manifest = replace(run.manifest, calls=asdict(calls), tables_complete=False)
+        changed, target = replace(run, manifest=manifest), paths
+        if other is not None:
+            changed, coverage = _scored_by(changed, coverage, other, reporter)
+            target = RunDirectory(other.outdir)
+        now = call_run(changed, coverage)
+        if other is None:
+            run.update(manifest)
+        else:
+            other.outdir.mkdir(parents=True, exist_ok=True)
+        reporter.stage("writing tables")
+        write_tables(target, changed.manifest, now)
+        write_gaps(target, now)
+        if other is None:
+            run.update(with_prevalence(manifest, now))
+            renew_report(run, reporter, now, wanted=paths.report.exists())
+    if expected := now.calls.expectation:
+        reporter.stage(expected.text)
+        if expected.warning:
+            reporter.warn(expected.warning)
+    pairs = zip(before.calls.call.tolist(), now.calls.call.tolist(), strict=True)
+    changes = Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
+    return changes, bool((coverage.row_state == RowState.DONE).all())
+
+
+def _scored_by(
+    run: Run, coverage: Coverage, other: OtherClassifier, reporter: Reporter
+) -> tuple[Run, Coverage]:
+    """Return run and coverage with the classifier, calibration and scores of another bundle."""
+    if other.outdir.exists() and any(other.outdir.iterdir()):
+        raise UsageError(f"{other.outdir}: is not empty; choose another output folder")
+    bundle = open_bundle(other.bundle)
+    _require_same_encoders(run, bundle)
+    if bundle.head is None:
+        raise UsageError(f"{other.bundle}: has no classifier; give a bundle with a classifier")
+    if not run.stores_vectors:
+        raise StoreError(
+            f"{run.paths.root}: has no stored vectors, because it was made without --embeddings. "
+            f"Predict the sequences again with -b {other.bundle}."
+        )
+    reporter.stage(f"scoring stored vectors with {bundle.name}")
+    head = load_head(bundle.head)
+    own, after = coverage.scores, 2 + len(run.manifest.classes)
+    scores = np.full((len(own), head.n_scores + own.shape[1] - after), np.nan, np.float32)
+    scores[:, head.n_scores :] = own[:, after:]
+    for path in coverage.done.values():
+        segment = read_segment(path)
+        assert segment.embeddings is not None
+        found = head.scores(segment.embeddings)
+        found[segment.state != RowState.DONE] = np.nan
+        scores[segment.rows, : head.n_scores] = found
+    kinds = run.index.kinds(np.arange(run.index.n_rows))
+    kept = kinds == PIECE_ITEM  # rows without a stored vector keep their scores
+    if run.index.spec.fallback:
+        kept |= kinds == WINDOW_ITEM
+    if tuple(run.manifest.classes) == bundle.classes:
+        scores[kept] = own[kept]
+    else:
+        scores[kept, 2 : head.n_scores] = 0
+        scores[kept, :2] = own[kept, :2]
+    manifest = replace(
+        run.manifest,
+        labels=bundle.labels,
+        thresholds=bundle.thresholds,
+        calibration=bundle.calibration,
+        classes=bundle.classes,
+        bundle_window=bundle.window,
+    )
+    return replace(run, manifest=manifest), replace(coverage, scores=scores)
+
+
+def _require_same_encoders(run: Run, bundle: Bundle) -> None:
+    """Raise UsageError unless `bundle` has the encoders of the run's bundle, which is opened."""
+    parameters = run.manifest.parameters
+    name = str(parameters["bundle"])
+    advice = f"Predict the sequences again with -b {bundle.name}."
+    try:
+        own = open_bundle(name)
+    except (BundleError, UsageError) as error:
+        raise UsageError(
+            f"{run.paths.root}: the bundle {name!r} of the run cannot be opened, so that its "
+            f"encoders cannot be compared ({error}). {advice}"
+        ) from error
+    if own.fingerprint != parameters["bundle_fingerprint"]:
+        raise UsageError(
+            f"{run.paths.root}: the bundle {name!r} has changed since the run. {advice}"
+        )
+    if own.encoder_contents != bundle.encoder_contents:
+        raise UsageError(f"{bundle.name}: has other encoders than the run's {name}. {advice}")

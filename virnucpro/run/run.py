@@ -1,0 +1,173 @@
+"""An open run: the object that every step of a run gets."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from threading import Event
+from typing import Self
+
+from virnucpro.arrays import IntArray
+from virnucpro.classifier.decision import RecordQuality
+from virnucpro.classifier.quality import record_quality
+from virnucpro.durable import sync_folder
+from virnucpro.errors import IndexFormatError
+from virnucpro.folder_lock import folder_lock
+from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
+from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.partition import unit_bounds
+
+
+class RunQuality:
+    """The composition of all records of an index: `get` computes it at the first call."""
+
+    def __init__(self, index: SequenceIndex) -> None:
+        self._index = index
+        self._quality: RecordQuality | None = None
+
+    def get(self) -> RecordQuality:
+        """Return the composition, as `record_quality`."""
+        if self._quality is None:
+            self._quality = record_quality(self._index)
+        return self._quality
+
+    @contextmanager
+    def computed_meanwhile(self, then: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Compute the composition, then call `then`, in a thread while the block runs.
+
+        An error in the block ends the thread. An error of `then` is ignored: who needs its effect
+        meets the error again.
+        """
+        stopped = Event()
+        with ThreadPoolExecutor(1, "virnucpro-quality") as pool:
+            quality = pool.submit(record_quality, self._index, stopped.is_set)
+            pool.submit(then)
+            try:
+                yield
+                self._quality = quality.result()
+            finally:
+                stopped.set()
+                pool.shutdown(cancel_futures=True)
+
+
+def run_lock(run: RunDirectory, *, lock: bool = True) -> AbstractContextManager[None]:
+    """Return a context manager that holds the lock of a run; with ``lock=False``, no lock.
+
+    Raises
+    ------
+    RunLockedError
+        If another process holds the lock.
+    OSError
+        If the folder is not writable.
+    """
+    if not lock:
+        return nullcontext()
+    advice = f"Wait for that process (see virnucpro status {run.root}), or choose another folder."
+    return folder_lock(run.lock, advice)
+
+
+@dataclass(slots=True)
+class Run:
+    """An open run: its manifest and index are read once, and every step of the run gets them.
+
+    Attributes
+    ----------
+    paths
+        Paths of the files in the run folder.
+    bounds
+        (units + 1,) int64: the first row of each unit, then the total number of rows.
+    quality
+        Composition of the records.
+    """
+
+    paths: RunDirectory
+    manifest: Manifest
+    index: SequenceIndex
+    bounds: IntArray
+    quality: RunQuality
+
+    @classmethod
+    def of(cls, paths: RunDirectory, manifest: Manifest, index: SequenceIndex) -> Self:
+        """Return the run with this manifest and index."""
+        bounds = unit_bounds(index.row_lengths, manifest.units["rows"], manifest.units["positions"])
+        return cls(paths, manifest, index, bounds, RunQuality(index))
+
+    @classmethod
+    def open(
+        cls, paths: RunDirectory, manifest: Manifest | None = None, *, verify: bool = True
+    ) -> Self:
+        """Open an existing run without a change to its files.
+
+        Parameters
+        ----------
+        manifest
+            Content of run.json; None to read it.
+        verify
+            Whether to compare the index with its checksums: a flipped bit changes results.
+
+        Raises
+        ------
+        NotARunError, IndexFormatError, RunError
+            If the folder is not a run or is damaged, or the index belongs to another run.
+        """
+        manifest = manifest or read_manifest(paths)
+        index = SequenceIndex.open(paths.index)
+        if verify:
+            index.verify()
+        if index.fingerprint != manifest.index_fingerprint:
+            raise IndexFormatError(
+                f"{paths.index} is the index of another run (fingerprint {index.fingerprint[:12]}, "
+                f"but run.json has {manifest.index_fingerprint[:12]}). Restore the index from "
+                "a copy, or start the run anew in another folder."
+            )
+        return cls.of(paths, manifest, index)
+
+    @property
+    def n_units(self) -> int:
+        """Return the number of units."""
+        return len(self.bounds) - 1
+
+    @property
+    def stores_vectors(self) -> bool:
+        """Return whether the run has an embeddings.h5."""
+        return bool(self.manifest.parameters["embeddings"] != "none")
+
+    def n_rows_of(self, units: Iterable[int]) -> int:
+        """Return the number of rows of some units."""
+        return sum(int(self.bounds[unit + 1] - self.bounds[unit]) for unit in units)
+
+    def update(self, manifest: Manifest) -> None:
+        """Replace the manifest, in run.json and in memory."""
+        self.manifest = write_manifest(self.paths, manifest)
+
+
+@contextmanager
+def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
+    """Yield an existing run, without reading its inputs; hold the run's lock.
+
+    With ``lock=False`` no lock is held; no other process may write the run meanwhile.
+
+    Raises
+    ------
+    NotARunError, IndexFormatError, RunLockedError
+        If the folder is not a run, is damaged, or another process works in it.
+    """
+    manifest = read_manifest(paths)
+    with run_lock(paths, lock=lock):
+        yield opened(paths, manifest)
+
+
+def put_index_in_place(run: RunDirectory) -> None:
+    """Give the index of a new run its place in the folder; the run is complete then."""
+    run.next_index.rename(run.index)
+    sync_folder(run.root)
+
+
+def opened(paths: RunDirectory, manifest: Manifest) -> Run:
+    """Open a locked run; complete its creation if a kill interrupted it before the last rename."""
+    if paths.next_index.exists() and not paths.index.exists():
+        index = SequenceIndex.open(paths.next_index)
+        if index.fingerprint == manifest.index_fingerprint:
+            put_index_in_place(paths)
+    return Run.open(paths, manifest)

@@ -1,1 +1,0 @@
-"""Copies of embeddings.h5 in the formats of other programs, written block by block."""

@@ -1,0 +1,1 @@
+"""Tables of a run: one declaration of their columns, one writer, one reader."""

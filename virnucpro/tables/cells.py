@@ -1,0 +1,86 @@
+"""Texts of the cells of tables, and the numbers that the texts stand for."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from virnucpro.arrays import FloatArray
+
+NA = "NA"
+"""Text of a missing value."""
+
+_SMALL: Final = 10_000
+"""Integers below this are looked up."""
+_HALF_WAY: Final = 0.499999
+"""Distance from a text, in units of the last decimal, from which on the rounding is checked."""
+
+
+def integers(numbers: npt.NDArray[np.integer]) -> list[str]:
+    """Return the text of each integer; small ones are looked up, because that is faster."""
+    if numbers.size and numbers.min() >= 0 and numbers.max() < _SMALL:
+        texts: list[str] = _small_integers()[numbers].tolist()
+        return texts
+    return list(map(repr, numbers.tolist()))  # repr is faster than str, which is a type
+
+
+def counts(values: npt.NDArray[np.floating]) -> list[str]:
+    """Return the text of each whole number, `NA` for NaN."""
+    known = ~np.isnan(values)
+    texts = np.full(len(values), NA, object)
+    texts[known] = integers(values[known].astype(np.int64))
+    return list(texts)
+
+
+def decimals(values: npt.NDArray[np.floating]) -> list[str]:
+    """Return the text of each number with four decimals, `NA` for NaN.
+
+    Values from 0 to 1, except those half-way between two texts, are looked up, because formatting
+    takes many times as long.
+    """
+    number, known = _ten_thousandths(values)
+    known &= ~np.signbit(values) & (values <= 1)
+    texts = _shares()[np.where(known, number, 0).astype(np.int64)]
+    for row in np.flatnonzero(~known).tolist():
+        texts[row] = NA if np.isnan(values[row]) else f"{values[row]:.4f}"
+    return list(texts)
+
+
+def rounded(values: npt.NDArray[np.floating]) -> FloatArray:
+    """Return the numbers that the texts of `decimals` stand for."""
+    number, known = _ten_thousandths(values)
+    result: FloatArray = number / 10_000
+    for row in np.flatnonzero(~known & np.isfinite(values)).tolist():
+        result[row] = float(f"{values[row]:.4f}")
+    return result
+
+
+def _ten_thousandths(values: npt.NDArray[np.floating]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Return rounded ten-thousandths, and whether the rounding is that of the decimal text."""
+    scaled = values.astype(np.float64) * 10_000
+    number = np.rint(scaled)
+    return number, np.abs(scaled - number) < _HALF_WAY
+
+
+@cache
+def _small_integers() -> npt.NDArray[np.object_]:
+    return np.array([str(number) for number in range(_SMALL)], object)
+
+
+@cache
+def _shares() -> npt.NDArray[np.object_]:
+    return np.array([f"{number / 10_000:.4f}" for number in range(10_001)], object)
+
+
+def named(names: Sequence[str], codes: npt.NDArray[Any]) -> list[str]:
+    """Return the name of each code."""
+    texts: list[str] = np.array(names, object)[codes.astype(np.int64)].tolist()
+    return texts
+
+
+def shortest(values: npt.NDArray[np.float32]) -> list[str]:
+    """Return the shortest decimal numbers with the same float32 values."""
+    texts: list[str] = values.astype(np.str_).tolist()
+    return texts

@@ -1,0 +1,111 @@
+"""What the tables of a run are made from: index, scores and calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
+from virnucpro.classifier.calibration import Calibration
+from virnucpro.classifier.consensus import RecordScores, Status
+from virnucpro.classifier.decision import RecordCalls
+from virnucpro.classifier.regions import Regions, find_regions
+from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.store.coverage import Coverage
+from virnucpro.store.schema import RowState
+
+
+@dataclass(frozen=True, eq=False)
+class RunScores:
+    """Scores and calls of a run.
+
+    Attributes
+    ----------
+    index, coverage
+        Names and lengths of records, windows and items; states and scores of rows.
+    windows, records, calls
+        Calls of windows, in blocks; scores and calls of records.
+    calibration
+        Calibration of the bundle; None if it has none.
+    classes, labels
+        Names of the classes of the classifier, and of the two classes of the scores.
+    """
+
+    index: SequenceIndex
+    coverage: Coverage
+    windows: WindowBlocks
+    records: RecordScores
+    calls: RecordCalls
+    calibration: Calibration | None = None
+    classes: Sequence[str] = ()
+    labels: Sequence[str] = ()
+
+    @cached_property
+    def sources(self) -> IntArray:
+        """Most probable class of each record, ``(n_records,)``: a position in `classes`, or -1."""
+        return likely_sources(self.index, self.windows, self.coverage, len(self.classes))
+
+    @cached_property
+    def regions(self) -> Regions | None:
+        """Stretches of long records; None without a calibration."""
+        if self.calibration is None:
+            return None
+        return find_regions(self.index, self.windows, self.records, self.calls, self.calibration)
+
+    @cached_property
+    def provirus(self) -> BoolArray:
+        """Whether each record, ``(n_records,)``, has viral and non-viral stretches."""
+        if self.regions is None:
+            return np.zeros(self.index.n_records, np.bool_)
+        return self.regions.in_both(self.index.n_records)
+
+    @property
+    def inserted(self) -> Regions:
+        """Viral stretches of the records of `provirus`; none without a calibration."""
+        regions = self.regions or Regions(*np.zeros((9, 0), np.int64))
+        return regions.select(np.flatnonzero(regions.viral & self.provirus[regions.record]))
+
+
+def likely_sources(
+    index: SequenceIndex, windows: WindowBlocks, coverage: Coverage, n_classes: int
+) -> IntArray:
+    """Return the position of the class with the largest mean probability over scored pieces.
+
+    Pieces are weighted by length. A record without a scored piece has the mean over its scored
+    windows; a window has the probabilities of its item with the highest virus score.
+
+    Returns
+    -------
+    ``(n_records,)`` int64
+        -1 for a record without a scored window, and for a classifier of two classes.
+    """
+    classes = coverage.scores[:, 2 : 2 + n_classes]
+    sources: IntArray = np.full(index.n_records, -1)
+    for first, last in record_blocks(index) if classes.shape[1] else ():
+        start, stop = index.record_first_window[[first, last]].tolist()
+        calls = windows.block(start, stop)
+        scored = calls.status == Status.SCORED
+        owner = _owners(index.record_first_window[first : last + 1])[scored]
+        rows = index.item_row[calls.best_item[scored]]
+        of_windows = _totals(owner, classes[rows], last - first)
+        first_piece = index.record_first_piece[first : last + 1]
+        rows = index.piece_row[int(first_piece[0]) : int(first_piece[-1])]
+        done = coverage.row_state[rows] == RowState.DONE
+        weighted = classes[rows[done]] * index.row_lengths[rows[done], None]
+        of_pieces = _totals(_owners(first_piece)[done], weighted, last - first)
+        totals = np.where(of_pieces.any(axis=1, keepdims=True), of_pieces, of_windows)
+        sources[first:last] = np.where(totals.any(axis=1), totals.argmax(axis=1), -1)
+    return sources
+
+
+def _owners(first: IntArray) -> IntArray:
+    """Return the record, from 0, of each of its windows or pieces."""
+    return np.repeat(np.arange(len(first) - 1), np.diff(first))
+
+
+def _totals(owner: IntArray, values: FloatArray, n_records: int) -> FloatArray:
+    """Return the sums of the values of each record, ``(n_records, n_classes)``."""
+    columns = (np.bincount(owner, column, n_records) for column in values.T)
+    return np.stack([*columns], axis=1)
