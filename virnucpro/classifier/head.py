@@ -10,14 +10,14 @@ Both become one `Head`: a batch norm is an affine function, so it is part of its
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
+from math import gcd
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, Float32Array, RealArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray
 from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
 from virnucpro.errors import BundleError
 
@@ -38,8 +38,8 @@ CLIP: Final = 6.0
 EPSILON: Final = 1e-5
 """Number that the batch norms of published heads add to the variance: torch's default."""
 
-_BLOCK_ROWS: Final = 128
-"""Rows that a head scores together; always the same number, because rounding depends on it."""
+_BLOCK_ROWS: Final = 256
+"""Rows that a head scores together; bounds the memory of hidden layers."""
 
 _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
@@ -141,10 +141,45 @@ def head_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int
 
 
 class _Layer(NamedTuple):
-    """A linear layer: ``x @ weight + bias``, float32."""
+    """A linear layer in float64.
 
-    weight: Float32Array
-    bias: Float32Array
+    Attributes
+    ----------
+    weight
+        ``(n_blocks, n_inputs, n_outputs)``: blocks on the diagonal of the matrix. Networks that
+        stand side by side in a head do not share numbers, and need no products with zeros.
+    bias
+        ``(n_blocks * n_outputs,)``.
+    """
+
+    weight: FloatArray
+    bias: FloatArray
+
+    @classmethod
+    def of(cls, weight: RealArray, bias: RealArray) -> Self:
+        """Return the layer of a matrix ``(n_inputs, n_outputs)`` and a bias."""
+        blocks = _diagonal_blocks(weight.astype(np.float64))
+        return cls(np.ascontiguousarray(blocks), bias.astype(np.float64))
+
+    def outputs(self, x: FloatArray) -> FloatArray:
+        """Return ``(n, n_blocks * n_outputs)`` of inputs ``(n, n_blocks * n_inputs)``."""
+        n_blocks, n_inputs, n_outputs = self.weight.shape
+        found = np.empty((len(x), n_blocks, n_outputs))
+        for number, block in enumerate(self.weight):
+            found[:, number] = x[:, number * n_inputs : (number + 1) * n_inputs] @ block
+        return found.reshape(len(x), -1) + self.bias
+
+
+def _diagonal_blocks(matrix: FloatArray) -> FloatArray:
+    """Return the most equal blocks ``(n, rows, columns)`` with only zeros outside of them."""
+    rows, columns = matrix.shape
+    common = gcd(rows, columns)
+    for n in (n for n in range(common, 1, -1) if common % n == 0):
+        grid = matrix.reshape(n, rows // n, n, columns // n)
+        blocks: FloatArray = grid[np.arange(n), :, np.arange(n)]
+        if np.count_nonzero(blocks) == np.count_nonzero(matrix):
+            return blocks
+    return matrix[None]
 
 
 class Head:
@@ -155,7 +190,7 @@ class Head:
     layers
         Linear layers, from the first to the output.
     activation
-        Function between two layers.
+        Function between two layers, of float64 numbers.
     viral
         (n_classes,) bool: which classes are viral.
     standard
@@ -165,7 +200,7 @@ class Head:
     def __init__(
         self,
         layers: Sequence[_Layer],
-        activation: Callable[[Float32Array], Float32Array],
+        activation: Callable[[FloatArray], FloatArray],
         viral: BoolArray,
         standard: tuple[Float32Array, Float32Array] | None = None,
     ) -> None:
@@ -175,7 +210,8 @@ class Head:
     @property
     def n_inputs(self) -> int:
         """Length of the vectors."""
-        return len(self.layers[0].weight)
+        n_blocks, n_inputs, _ = self.layers[0].weight.shape
+        return int(n_blocks * n_inputs)
 
     @property
     def n_scores(self) -> int:
@@ -183,23 +219,24 @@ class Head:
         n_classes = len(self.viral)
         return CLASSES + (n_classes if n_classes > CLASSES else 0)
 
-    def logits(self, vectors: RealArray) -> Float32Array:
+    def logits(self, vectors: RealArray) -> FloatArray:
         """Return the logits of all classes, ``(n, n_classes)``, of vectors ``(n, dim)``."""
         hidden = vectors.astype(np.float32, copy=False)
         if self.standard is not None:
             mean, scale = self.standard
             hidden = np.clip((hidden - mean) / scale, -CLIP, CLIP)
-        for weight, bias in self.layers[:-1]:
-            hidden = self.activation(hidden @ weight + bias)
-        weight, bias = self.layers[-1]
-        return hidden @ weight + bias
+        values = hidden.astype(np.float64)
+        for layer in self.layers[:-1]:
+            values = self.activation(layer.outputs(values))
+        return self.layers[-1].outputs(values)
 
     def scores(self, vectors: RealArray) -> Float32Array:
         """Return the scores of items: probabilities of others and virus, and of each class.
 
         The probability of virus is the sum over all viral classes. The scores of an item do not
-        depend on the other items or on the number of threads: matrix products of other heights, or
-        divided between threads, round differently, so one thread scores blocks of equal height.
+        depend on the other items, the threads or the machine: matrix products of other heights or
+        other kernels round differently, so all is computed in float64, and float32 numbers differ
+        only where such a rounding, about 1e-15, decides.
 
         Parameters
         ----------
@@ -210,20 +247,14 @@ class Head:
         -------
         ``(n, 2)`` float32, or ``(n, 2 + n_classes)`` for more than two classes
         """
-        n = len(vectors)
-        scores = np.empty((n, self.n_scores), np.float32)
-        block = np.zeros((_BLOCK_ROWS, vectors.shape[1]), np.float32)
-        with (
-            _blas().limit(limits=1),
-            np.errstate(invalid="ignore", over="ignore"),  # of vectors that are not finite
-        ):
-            for start in range(0, n, _BLOCK_ROWS):
-                rows = vectors[start : start + _BLOCK_ROWS]
-                block[: len(rows)] = rows
-                scores[start : start + len(rows)] = self._scores(self.logits(block))[: len(rows)]
+        scores = np.empty((len(vectors), self.n_scores), np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):  # of vectors that are not finite
+            for start in range(0, len(vectors), _BLOCK_ROWS):
+                block = slice(start, start + _BLOCK_ROWS)
+                scores[block] = self._scores(self.logits(vectors[block]))
         return scores
 
-    def _scores(self, logits: Float32Array) -> Float32Array:
+    def _scores(self, logits: FloatArray) -> FloatArray:
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         sides = [shares[:, kind].sum(axis=1) for kind in (~self.viral, self.viral)]
@@ -231,16 +262,8 @@ class Head:
         return np.concatenate([pair, shares], axis=1) if shares.shape[1] > CLASSES else pair
 
 
-@cache
-def _blas() -> Any:  # noqa: ANN401 - threadpoolctl has no types
-    """Return the controller of the threads of NumPy's matrix products."""
-    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - commands read heads' shapes only
-
-    return ThreadpoolController().select(user_api="blas")
-
-
-def _relu(x: Float32Array) -> Float32Array:
-    return np.maximum(x, np.float32(0))
+def _relu(x: FloatArray) -> FloatArray:
+    return np.maximum(x, 0)
 
 
 _ERF_ABOVE: Final = (
@@ -251,24 +274,24 @@ _ERF_BELOW: Final = (
     *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03),
     -1.42647390514189e-02,
 )
-"""Numerator and denominator of ``erf(x) / x`` for float32 up to 4: the factors of the powers of x
+"""Numerator and denominator of ``erf(x) / x`` up to 4: the factors of the powers of x
 squared, highest power first. Source: ``generic_fast_erf_float`` of Eigen."""
 
 
-def gelu(x: Float32Array) -> Float32Array:
-    """Return the exact GELU, ``x * P(normal variable < x)``, of float32 numbers."""
-    near = np.clip(x * np.float32(0.5**0.5), np.float32(-4), np.float32(4))
+def gelu(x: FloatArray) -> FloatArray:
+    """Return the GELU, ``x * P(normal variable < x)``, with an error below 1.5e-6."""
+    near = np.clip(x * 0.5**0.5, -4, 4)
     square = near * near
     erf = near * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square)
-    found: Float32Array = np.float32(0.5) * x * (np.float32(1) + erf)
+    found: FloatArray = 0.5 * x * (1 + erf)
     return found
 
 
-def _polynomial(factors: Sequence[float], x: Float32Array) -> Float32Array:
+def _polynomial(factors: Sequence[float], x: FloatArray) -> FloatArray:
     value = np.full_like(x, factors[0])
     for factor in factors[1:]:
         value *= x
-        value += np.float32(factor)
+        value += factor
     return value
 
 
@@ -305,18 +328,15 @@ def load_head(path: Path) -> Head:
 
 
 def _layer(tensors: Mapping[str, Float32Array], name: str) -> _Layer:
-    return _Layer(np.ascontiguousarray(tensors[f"{name}.weight"].T), tensors[f"{name}.bias"])
+    return _Layer.of(tensors[f"{name}.weight"].T, tensors[f"{name}.bias"])
 
 
 def _with_norm(tensors: Mapping[str, Float32Array], number: int) -> _Layer:
-    """Return a hidden layer and its batch norm as one linear layer, computed in float64."""
+    """Return a hidden layer and its batch norm as one linear layer."""
     weight, bias = (tensors[f"{linear_of(number)}.{what}"] for what in ("weight", "bias"))
     gain, shift, mean, variance = (
         tensors[f"{norm_of(number)}.{what}"].astype(np.float64)
         for what in ("weight", "bias", "running_mean", "running_var")
     )
     factor = gain / np.sqrt(variance + EPSILON)
-    return _Layer(
-        np.ascontiguousarray((weight.T * factor).astype(np.float32)),
-        ((bias - mean) * factor + shift).astype(np.float32),
-    )
+    return _Layer.of(weight.T * factor, (bias - mean) * factor + shift)

@@ -70,8 +70,8 @@ def test_vectors_of_half_precision_are_scored_in_float32(load):
 
 
 def test_gelu_is_that_of_torch():
-    numbers = np.linspace(-9, 9, 100_001).astype(np.float32)
-    exact = nn.functional.gelu(torch.from_numpy(numbers).double()).numpy()
+    numbers = np.linspace(-9, 9, 100_001)
+    exact = nn.functional.gelu(torch.from_numpy(numbers)).numpy()
     np.testing.assert_allclose(gelu(numbers), exact, rtol=0, atol=1.5e-6)
 
 
@@ -202,6 +202,17 @@ def test_scores_are_equal_to_the_last_bit_in_any_unit_with_any_threads(load, row
     with threadpool_limits(threads):
         assert np.array_equal(head.scores(vectors[-rows:]), whole[-rows:])
     assert head.scores(vectors[:0]).shape == (0, 13)
+
+
+def test_networks_side_by_side_have_the_scores_of_the_full_matrices(load):
+    tensors = tensors_of((5, 6, 6, 6, 2))
+    inside = torch.block_diag(*[torch.ones(2, 2)] * 3) > 0
+    for layer in ("hidden.1", "hidden.2"):
+        tensors[f"{layer}.weight"] = torch.where(inside, tensors[f"{layer}.weight"], 0.0)
+    head = load(tensors)
+    assert [len(layer.weight) for layer in head.layers] == [1, 3, 3, 1]
+    vectors = np.random.default_rng(2).normal(0, 2, (300, 5))
+    np.testing.assert_allclose(head.scores(vectors), scores_by_numpy(tensors, vectors), atol=2e-6)
 
 
 def without(name):
