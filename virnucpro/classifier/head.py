@@ -10,10 +10,11 @@ Both become one `Head`: a batch norm is an affine function, so it is part of its
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from math import gcd
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -236,7 +237,8 @@ class Head:
         The probability of virus is the sum over all viral classes. The scores of an item do not
         depend on the other items, the threads or the machine: matrix products of other heights or
         other kernels round differently, so all is computed in float64, and float32 numbers differ
-        only where such a rounding, about 1e-15, decides.
+        only where such a rounding, about 1e-15, decides. One thread computes: products of this size
+        are slower if threads of the BLAS wait for each other.
 
         Parameters
         ----------
@@ -248,7 +250,10 @@ class Head:
         ``(n, 2)`` float32, or ``(n, 2 + n_classes)`` for more than two classes
         """
         scores = np.empty((len(vectors), self.n_scores), np.float32)
-        with np.errstate(invalid="ignore", over="ignore"):  # of vectors that are not finite
+        with (
+            _blas().limit(limits=1),
+            np.errstate(invalid="ignore", over="ignore"),  # of vectors that are not finite
+        ):
             for start in range(0, len(vectors), _BLOCK_ROWS):
                 block = slice(start, start + _BLOCK_ROWS)
                 scores[block] = self._scores(self.logits(vectors[block]))
@@ -260,6 +265,14 @@ class Head:
         sides = [shares[:, kind].sum(axis=1) for kind in (~self.viral, self.viral)]
         pair = np.stack(sides, axis=1)
         return np.concatenate([pair, shares], axis=1) if shares.shape[1] > CLASSES else pair
+
+
+@cache
+def _blas() -> Any:  # noqa: ANN401 - threadpoolctl has no types
+    """Return the controller of the threads of NumPy's matrix products."""
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - commands read heads' shapes only
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _relu(x: FloatArray) -> FloatArray:

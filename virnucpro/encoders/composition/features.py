@@ -119,15 +119,17 @@ def properties(coding: Coding, counts: IntArray) -> FloatArray:
     """
     columns = []
     some = np.maximum(counts, 1)
+    afters = np.cumsum(counts)
+    starts = afters - counts
     for values in PROPERTIES.values():
         of_residue = np.array(values)[coding.residues]
-        mean = _sums(coding, of_residue, 0) / some
-        columns += [mean, _sums(coding, of_residue**2, 0) / some - mean**2]
+        mean = _sums(of_residue, starts, afters) / some
+        columns += [mean, _sums(of_residue**2, starts, afters) / some - mean**2]
         for lag in LAGS:
             products = of_residue[:-lag] * of_residue[lag:]
             pairs = np.maximum(counts - lag, 1)
-            covariance = _sums(coding, products, lag) / pairs - mean**2
-            columns.append(np.where(counts > lag, covariance, 0))
+            sums = _sums(products, starts, np.maximum(afters - lag, starts))
+            columns.append(np.where(counts > lag, sums / pairs - mean**2, 0))
     return np.stack(columns, axis=1)
 
 
@@ -160,13 +162,13 @@ def _codons_at(letters: Letters, step: IntArray, window: IntArray, position: Int
     return np.where(step[window] < 0, _opposites()[found], found).astype(np.int64)
 
 
-def _sums(coding: Coding, values: IntArray, lag: int) -> FloatArray:
-    window = coding.window
-    if lag:
-        same = window[:-lag] == window[lag:]
-        window, values = window[:-lag][same], values[same]
-    sums = np.bincount(window, values, coding.n_windows)
-    return sums.astype(np.float64, copy=False)
+def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
+    """Return the exact sum of ``values[start:end]`` of each window, by differences of one sum."""
+    until = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=until[1:])
+    last = len(values)
+    found: IntArray = until[np.minimum(ends, last)] - until[np.minimum(starts, last)]
+    return found
 
 
 @lru_cache
