@@ -141,6 +141,16 @@ def test_the_help_lists_every_command_in_one_group(capsys):
     assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 22
 
 
+def test_no_help_text_states_a_default_twice(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    for command in re.findall(r"^    ([a-z]+)\b", capsys.readouterr().out, re.MULTILINE):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        for text in re.split(r"\n  +(?=-)", capsys.readouterr().out):
+            assert text.count("default:") < 2, (command, text)
+
+
 @pytest.mark.parametrize(
     ("command", "advised"),
     [

@@ -42,7 +42,7 @@ _PROGRESS = (
 )
 _TIMEOUTS: Final = (
     ("--file-timeout", None, _FILE),
-    ("--start-timeout", _RUN.start_timeout, f"{_START}; default: {_RUN.start_timeout:g} s"),
+    ("--start-timeout", _RUN.start_timeout, _START),
     ("--progress-timeout", None, _PROGRESS),
 )
 
