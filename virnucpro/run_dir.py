@@ -44,6 +44,7 @@ class RunDirectory:
         viruses.fasta                   viral records, and viral stretches of proviruses; .gz
         viral_regions.fasta             viral stretches of records of both kinds; endings as above
         regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
+        genes.gff3                      genes of viral records, with --genes
         missing.tsv, quarantine.tsv     absent if empty
         report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
@@ -88,11 +89,12 @@ class RunDirectory:
         self.regions_bed = root / "regions.bed"
         self.regions_gff3 = root / "regions.gff3"
         self.scores_bedgraph = root / "scores.bedgraph"
+        self.genes = root / "genes.gff3"
         extracts = tuple(path for call in EXTRACTS for path in self.extracts(call))
         viruses = (self.viruses(), self.viruses(compressed=True))
         self.choices = (
             *(self.published_results, self.published_consensus),
-            *(self.regions, self.regions_bed, self.regions_gff3, self.scores_bedgraph),
+            *(self.regions, self.regions_bed, self.regions_gff3, self.scores_bedgraph, self.genes),
             *(*self.extracts(_REGIONS), *extracts, *viruses),
         )
         self.tables = (
@@ -108,6 +110,7 @@ class RunDirectory:
             *extracts,
             *viruses,
             self.regions,
+            self.genes,
             self.embeddings,
             self.report,
             self.missing,

@@ -20,7 +20,7 @@ HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa
 START, LENGTH = 40_250, 30_000
 FILES = (
     *("regions.tsv", "regions.bed", "regions.gff3", "scores.bedgraph"),
-    *("viral_regions.fasta", "viruses.fasta"),
+    *("viral_regions.fasta", "viruses.fasta", "genes.gff3"),
 )
 
 
@@ -50,7 +50,8 @@ def chimera(shared, tmp_path_factory):
 
 
 def begin(chimera, folder, *options):
-    return main(["predict", str(chimera), "-o", str(folder), "--devices", "cpu:1", "-q", *options])
+    words = ["--devices", "cpu:1", "-q", "--genes", *options]
+    return main(["predict", str(chimera), "-o", str(folder), *words])
 
 
 @pytest.fixture(scope="module")

@@ -113,6 +113,7 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         rules=InputRules(strict=options.strict),
         bundle_window=opened.window,
         published_files=options.published_files or opened.name in published_names() or None,
+        genes=options.genes,
         verified_precisions=opened.verified_precisions,
     )
 

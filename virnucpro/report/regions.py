@@ -48,7 +48,7 @@ def write_bed(path: Path, index: SequenceIndex, regions: Regions) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    _write_lines(path, _bed_lines(index, regions.select(regions.viral)))
+    write_lines(path, _bed_lines(index, regions.select(regions.viral)))
 
 
 def _bed_lines(index: SequenceIndex, viral: Regions) -> Iterator[str]:
@@ -81,7 +81,7 @@ def write_gff3(path: Path, index: SequenceIndex, regions: Regions) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    _write_lines(path, _gff3_lines(index, regions))
+    write_lines(path, _gff3_lines(index, regions))
 
 
 def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
@@ -91,16 +91,18 @@ def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
     lengths: dict[str, int] = {}
     for rows in blocks(len(viral.record)):
         records = viral.record[rows]
-        pairs = zip(_seqids(index, records), index.record_lengths[records].tolist(), strict=True)
+        pairs = zip(
+            sequence_ids(index, records), index.record_lengths[records].tolist(), strict=True
+        )
         for name, length in pairs:
             lengths[name] = max(length, lengths.get(name, 0))
     yield from (f"##sequence-region {name} 1 {length}" for name, length in lengths.items())
     for rows in blocks(len(viral.record)):
         part = viral.select(rows)
         spans = region_names(index, part.record, part.start, part.end)
-        names = (quote(name, safe=_ATTRIBUTE_SAFE) for name in spans)
+        texts = (quote(name, safe=_ATTRIBUTE_SAFE) for name in spans)
         cells = (
-            _seqids(index, part.record),
+            sequence_ids(index, part.record),
             repeat("virnucpro"),
             named(("viral_sequence", "proviral_region"), inserted[rows]),
             integers(part.start + 1),
@@ -113,7 +115,7 @@ def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
                 f"score={score};log_odds={log_odds}"
                 for number, name, n_windows, n_scored, score, log_odds in zip(
                     (rows + 1).tolist(),
-                    names,
+                    texts,
                     integers(part.n_windows),
                     integers(part.n_scored),
                     decimals(part.score),
@@ -125,7 +127,8 @@ def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
         yield from map("\t".join, zip(*cells, strict=False))  # repeat has no end
 
 
-def _seqids(index: SequenceIndex, records: IntArray) -> list[str]:
+def sequence_ids(index: SequenceIndex, records: IntArray) -> list[str]:
+    """Return the names of records by the rules of GFF3 for sequence names."""
     return [quote(name, safe=_GFF3_SAFE) for name in index.record_names(records)]
 
 
@@ -140,7 +143,7 @@ def write_bedgraph(path: Path, index: SequenceIndex, windows: WindowBlocks) -> N
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    _write_lines(path, _bedgraph_lines(index, windows))
+    write_lines(path, _bedgraph_lines(index, windows))
 
 
 def _bedgraph_lines(index: SequenceIndex, windows: WindowBlocks) -> Iterator[str]:
@@ -169,7 +172,8 @@ def _bedgraph_lines(index: SequenceIndex, windows: WindowBlocks) -> Iterator[str
         yield "\n".join(map("\t".join, zip(*columns, strict=True)))
 
 
-def _write_lines(path: Path, lines: Iterator[str]) -> None:
+def write_lines(path: Path, lines: Iterator[str]) -> None:
+    """Write lines, without their ends, as a text file; an existing file is replaced atomically."""
     with write_file(path) as stream:
         for line in lines:
             stream.write(f"{line}\n".encode())

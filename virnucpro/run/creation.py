@@ -223,6 +223,7 @@ def new_manifest(
         formats=job.formats or (),
         bundle_window=job.bundle_window,
         published_files=bool(job.published_files),
+        genes=bool(job.genes),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -279,6 +280,7 @@ def _changes(job: Job, stamps: InputStamps) -> dict[str, Any]:
         "extracts": job.extracts and asdict(job.extracts),
         "formats": job.formats,
         "published_files": job.published_files,
+        "genes": job.genes,
     }
     changes: dict[str, Any] = {name: new for name, new in choices.items() if new is not None}
     if changes:

@@ -95,6 +95,8 @@ class Job:
     published_files
         Whether the two tables of the published tool are written; None for the choice of the run
         that is resumed, or no.
+    genes
+        Whether genes.gff3 is written; None for the choice of the run that is resumed, or no.
     formats
         Formats beside embeddings.h5; None for those of the run that is resumed, or none.
     verified_precisions
@@ -126,6 +128,7 @@ class Job:
     rules: InputRules = field(default_factory=InputRules)
     bundle_window: int | None = None
     published_files: bool | None = None
+    genes: bool | None = None
     verified_precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -65,7 +65,8 @@ class Manifest:
     classes
         Names of the classifier's classes; empty for a classifier of two classes.
     tables_complete
-        Whether all outputs are written as `calls`, `extracts`, `formats` and `published_files` say.
+        Whether all outputs are written as `calls`, `extracts`, `formats`, `published_files` and
+        `genes` say.
     formats
         Formats that are written beside embeddings.h5.
     extracts
@@ -74,6 +75,8 @@ class Manifest:
         Window of the bundle; the run may have another. None for embed.
     published_files
         Whether the two tables of the published tool are written.
+    genes
+        Whether genes.gff3 is written.
     input_stamps
         Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
     versions
@@ -100,6 +103,7 @@ class Manifest:
     extracts: Mapping[str, Any] = field(default_factory=dict)
     formats: Sequence[str] = ()
     published_files: bool = False
+    genes: bool = False
     input_stamps: Sequence[InputStamp | None] = ()
     bundle_window: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -193,6 +193,12 @@ class PredictOptions:
         "prediction_results_highestscore.csv",
         default_text="for the published bundles only",
     )
+    genes: bool | None = option(
+        None,
+        "--genes",
+        group="further outputs",
+        help="write genes.gff3, the genes of viral sequences and of provirus candidates",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

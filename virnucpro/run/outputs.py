@@ -18,6 +18,7 @@ from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.errors import RunError
 from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.report.genes import write_genes
 from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.run.manifest import Launch, Manifest, is_manifest, read_manifest
@@ -216,6 +217,10 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
     written.update(_write_extracts(target, scores, options))
     if "viral" in options.calls:
         written.add(_write_viruses(target, scores, compressed=options.compress))
+    if manifest.genes:
+        viral = (scores.calls.call == Call.VIRAL) | scores.provirus
+        write_genes(target.genes, scores.index, viral)
+        written.add(target.genes)
     for path in target.choices:
         if path not in written:
             path.unlink(missing_ok=True)

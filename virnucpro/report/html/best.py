@@ -9,14 +9,18 @@ import numpy.typing as npt
 
 from virnucpro.arrays import IntArray
 from virnucpro.errors import StoreError
+from virnucpro.report.genes import gene_bounds, genes_of_record
 from virnucpro.report.html.counts import SHOWN_CALLS
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import RecordTable, read_tracks
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.cells import NA
 from virnucpro.tables.columns import CALL_NAMES, PROVIRUS, Predictions, RegionTable
 from virnucpro.tables.schema import Block, Column, Values
 
 _POINTS: Final = 400
+_MAPPED: Final = 100_000
+"""Maximum bases of a record whose genes are drawn."""
 _LONGEST: Final = 80
 
 
@@ -94,7 +98,8 @@ def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], s
     regions = regions_by_record(facts.regions)
     rows = record_rows(facts, chosen)
     entries = []
-    for row, track in zip(zip(*rows.values(), strict=True), tracks, strict=True):
+    cells_of = zip(*rows.values(), strict=True)
+    for record, row, track in zip(chosen.tolist(), cells_of, tracks, strict=True):
         cells = dict(zip(rows, row, strict=True))
         entries.append(
             {
@@ -110,10 +115,22 @@ def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], s
                 "topology": cells["topology"] or NA,
                 "windows": len(track["start"]),
                 "regions": regions.get((cells["file"], cells["record"]), [])[:_POINTS],
+                "genes": _gene_map(facts.index, record) if cells["length"] <= _MAPPED else [],
                 **_points(track),
             }
         )
     return entries, ""
+
+
+def _gene_map(index: SequenceIndex | None, record: int) -> list[tuple[int, int, int]]:
+    """Return first and last base (1-based) and strand (1 or -1) of the genes of a record."""
+    found: list[tuple[int, int, int]] = []
+    for offset, genes in genes_of_record(index, record) if index else ():
+        starts, ends = gene_bounds(genes)
+        strands = np.where(genes.reverse, -1, 1)
+        columns = (starts + offset + 1, ends + offset, strands)
+        found += zip(*(column.tolist() for column in columns), strict=True)
+    return found
 
 
 def regions_by_record(regions: Block | None) -> dict[tuple[str, int], list[tuple[Any, ...]]]:

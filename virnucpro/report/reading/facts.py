@@ -8,9 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from virnucpro.classifier.prevalence import Expectation, Prevalence
+from virnucpro.errors import IndexFormatError
 from virnucpro.report.reading.history import History, read_history
 from virnucpro.report.reading.records import RecordTable, read_records
 from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
 from virnucpro.tables.read import ComputedTable, ReadableTable, StoredTable, joined
 from virnucpro.tables.schema import Block, TableBlock
@@ -33,6 +35,8 @@ class RunFacts:
         Counted columns of predictions.tsv, and windows.tsv.
     regions
         Columns of regions.tsv; None if the run has no such file.
+    index
+        Sequences of the run; None if its index was removed or cannot be read.
     working
         Whether another process works in the folder now.
     """
@@ -44,6 +48,7 @@ class RunFacts:
     windows: ReadableTable
     regions: Block | None
     history: History
+    index: SequenceIndex | None = None
     working: bool = False
 
     @property
@@ -124,5 +129,13 @@ def read_facts(
         if run.regions.exists()
         else None,
         history=read_history(run),
+        index=_index(run) if scores is None else scores.index,
         working=working,
     )
+
+
+def _index(run: RunDirectory) -> SequenceIndex | None:
+    try:
+        return SequenceIndex.open(run.index)
+    except (IndexFormatError, OSError):
+        return None

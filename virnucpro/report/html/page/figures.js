@@ -116,10 +116,21 @@
     // Neighbouring windows overlap by some bases: a bar ends where the next begins.
     points.forEach((point, i) => { point.to = i + 1 < points.length ? Math.min(point.end, points[i + 1].start) : point.end; });
     const strip = one.regions.map(([start, end, state]) => ({ start: start - 1, end, state }));
+    // Genes: forward ones above, reverse ones below; each ends in a point.
+    const low = strip.length ? -0.62 : -0.34;
+    const point = 12 * one.length / width;
+    const genes = one.genes.flatMap(([start, end, strand], gene) => {
+      const [middle, half] = [low + (strand > 0 ? 0.2 : 0.07), 0.06];
+      const [back, front] = strand > 0 ? [start - 1, end] : [end, start - 1];
+      const neck = front - strand * Math.min(point / 2, end - start);
+      const corners = [[back, middle - half], [neck, middle - half], [front, middle], [neck, middle + half], [back, middle + half]];
+      return corners.map(([x, y]) => ({ x, y, gene, text: `gene on the ${strand > 0 ? "forward" : "reverse"} strand\n${count(start)} – ${count(end)}` }));
+    });
+    const bottom = genes.length ? low : strip.length ? -0.3 : 0;
     return Plot.plot({
-      width, height: strip.length ? 122 : 98, marginLeft: 34, marginRight: 20, marginTop: 8, marginBottom: 24, style,
+      width, height: 98 + (strip.length ? 24 : 0) + (genes.length ? 28 : 0), marginLeft: 34, marginRight: 20, marginTop: 8, marginBottom: 24, style,
       x: { domain: [0, one.length], label: null, tickFormat: bases, ticks: width / 110 },
-      y: { domain: [strip.length ? -0.3 : 0, 1], label: null, ticks: [0, 0.5, 1] },
+      y: { domain: [bottom, 1], label: null, ticks: [0, 0.5, 1] },
       marks: [
         Plot.ruleY([0.5, 1], { stroke: "var(--line)" }),
         Plot.rect(known, {
@@ -131,6 +142,9 @@
         strip.length ? Plot.rect(strip, {
           x1: "start", x2: "end", y1: -0.26, y2: -0.12, fill: (d) => paint[d.state] || "var(--not-scored)",
           title: (d) => `${d.state} region\n${count(d.start + 1)} – ${count(d.end)}`, tip: tips,
+        }) : null,
+        genes.length ? Plot.line(genes, {
+          x: "x", y: "y", z: "gene", curve: "linear-closed", fill: "var(--muted)", stroke: "none", title: "text",
         }) : null,
       ],
     });

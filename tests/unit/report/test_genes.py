@@ -1,0 +1,63 @@
+"""Genes of records: complete ones begin with a start and end with a stop, on both strands."""
+
+from pathlib import Path
+
+import gffutils
+import numpy as np
+import pytest
+
+from virnucpro.report import genes as genes_module
+from virnucpro.report.genes import write_genes
+from virnucpro.sequences.translation import reverse_complement
+
+STARTS, STOPS = {b"ATG", b"GTG", b"TTG"}, {b"TAA", b"TAG", b"TGA"}
+
+
+@pytest.fixture(scope="module")
+def phage():
+    """phiX174, which has genes on the forward strand only."""
+    text = Path("tests/data/example.fa").read_text().split(">")
+    [entry] = [one for one in text if one.startswith("NC_001422.1")]
+    return "".join(entry.splitlines()[1:]).encode()
+
+
+def written(path, index, chosen):
+    write_genes(path, index, np.array(chosen))
+    header, *lines = path.read_text().splitlines()
+    assert header == "##gff-version 3"
+    return [line.split("\t") for line in lines]
+
+
+def test_the_genes_of_a_phage_are_open_frames_of_both_strands(index_records, phage, tmp_path):
+    names = ["phiX", "a|b;c", "other"]
+    bases = [phage, reverse_complement(phage), b"ACG" * 900]
+    index = index_records([(name, one.decode()) for name, one in zip(names, bases, strict=True)])
+    rows = written(tmp_path / "genes.gff3", index, [True, True, False])
+    assert {(row[0], row[6]) for row in rows} == {("phiX", "+"), ("a|b%3Bc", "-")}
+    forward = [row for row in rows if row[6] == "+"]
+    assert 6 <= len(forward) <= 11  # eleven genes, four of them inside others
+    for name, _, kind, start, end, score, strand, phase, attributes in rows:
+        sequence = bases[0] if name == "phiX" else bases[1]
+        gene = sequence[int(start) - 1 : int(end)]
+        gene = gene if strand == "+" else reverse_complement(gene)
+        assert (kind, phase) == ("CDS", "0")
+        assert len(gene) % 3 == 0
+        assert float(score) > 0
+        edges = attributes.partition("partial=")[2]
+        first, last = edges if strand == "+" else edges[::-1]
+        assert (gene[:3] in STARTS) or first == "1"
+        assert (gene[-3:] in STOPS) == (last == "0")
+    mirrored = {(5387 - int(row[4]), 5387 - int(row[3])) for row in rows if row[6] == "-"}
+    assert mirrored == {(int(row[3]), int(row[4])) for row in forward}
+    database = gffutils.create_db(str(tmp_path / "genes.gff3"), ":memory:")
+    assert database.count_features_of_type("CDS") == len(rows)
+
+
+def test_a_gene_at_the_border_of_a_span_is_partial(index_records, phage, tmp_path, monkeypatch):
+    index = index_records([("phiX", phage.decode())])
+    whole = written(tmp_path / "whole.gff3", index, [True])
+    monkeypatch.setattr(genes_module, "_SPAN", 1000)
+    parts = written(tmp_path / "parts.gff3", index, [True])
+    assert max(int(row[4]) for row in parts) > 5000
+    assert sum("partial=00" in row[8] for row in parts) < sum("partial=00" in r[8] for r in whole)
+    assert written(tmp_path / "none.gff3", index, [False]) == []

@@ -1,0 +1,95 @@
+"""Genes of viral records: genes.gff3, and the gene map of the report.
+
+Genes are found by `virnucpro.encoders.genes` with the codon scores of the embedded bundle. The
+evidence of a record counts genes in spans of 4 kb; here a span has up to `_SPAN` bases, so that few
+genes are divided.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from itertools import repeat
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from virnucpro.arrays import BoolArray, IntArray
+from virnucpro.encoders.genes.genes import UNIT, Genes, Scores, Spans, find_genes
+from virnucpro.encoders.weights.shapes import stored_tensors
+from virnucpro.report.regions import sequence_ids, write_lines
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.tables.cells import integers, named
+
+_SPAN: Final = 100_000
+_STOP: Final = 3
+
+
+@cache
+def _codon_scores() -> Scores:
+    """Return the codon scores of the embedded bundle ``mini``."""
+    path = Path(str(files("virnucpro.bundles").joinpath("mini/genes.safetensors")))
+    scores: Scores = stored_tensors(path)["scores"]
+    return scores
+
+
+def genes_of_record(index: SequenceIndex, record: int) -> Iterator[tuple[int, Genes]]:
+    """Yield the genes of each span of a record, and the first base of the span."""
+    length = int(index.record_lengths[record])
+    for start in range(0, length, _SPAN):
+        letters = index.record_sequence(record, start, min(start + _SPAN, length))
+        span = Spans.of([letters])
+        yield start, find_genes(span, span.scored(_codon_scores()))
+
+
+def gene_bounds(genes: Genes) -> tuple[IntArray, IntArray]:
+    """Return the first base of each gene and the base after it, with its stop, each ``(n,)``."""
+    stop = np.where(genes.open3, 0, _STOP)
+    return genes.left - stop * genes.reverse, genes.right + stop * ~genes.reverse
+
+
+def write_genes(path: Path, index: SequenceIndex, chosen: BoolArray) -> None:
+    """Write the genes of the chosen records as GFF3 (1-based, inclusive), a line for each CDS.
+
+    The score is the log-odds of the codons in nats. ``partial`` is 10 for a gene without its left
+    end, 01 without its right end, 11 without both, 00 for a complete gene, as in Prodigal.
+
+    Parameters
+    ----------
+    chosen
+        ``(n_records,)``.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written; an existing file is unchanged.
+    """
+    write_lines(path, _lines(index, np.flatnonzero(chosen)))
+
+
+def _lines(index: SequenceIndex, records: IntArray) -> Iterator[str]:
+    yield "##gff-version 3"
+    for record in records.tolist():
+        [name] = sequence_ids(index, np.array([record]))
+        n_before = 0
+        for offset, genes in genes_of_record(index, record):
+            starts, ends = gene_bounds(genes)
+            left = np.where(genes.reverse, genes.open3, genes.open5)
+            right = np.where(genes.reverse, genes.open5, genes.open3)
+            n = len(starts)
+            cells = (
+                *(repeat(name, n), repeat("virnucpro"), repeat("CDS")),
+                integers(starts + offset + 1),
+                integers(ends + offset),
+                map("{:.1f}".format, (genes.score / UNIT).tolist()),
+                named(("+", "-"), genes.reverse),
+                repeat("0"),
+                (
+                    f"ID={record + 1}_{number};partial={one:d}{other:d}"
+                    for number, one, other in zip(
+                        range(n_before + 1, n_before + n + 1), left, right, strict=True
+                    )
+                ),
+            )
+            n_before += n
+            yield from map("\t".join, zip(*cells, strict=False))  # some repeats have no end
