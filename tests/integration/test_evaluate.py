@@ -77,6 +77,20 @@ def evaluated(labels, tables_of_others, tmp_path_factory):
     return folder
 
 
+def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path):
+    groups = tmp_path / "groups.tsv"
+    groups.write_text("record\tgroup\nva_record\tfamily\nvb_record\tfamily\n")
+    folder = labels.parent
+    words = ["--viral", folder / "va.fa", folder / "vb.fa", "--non-viral", folder / "ha.fa"]
+    command = ["evaluate", *words, "--groups", groups, "-o", tmp_path / "cut", *LENGTHS]
+    assert main([*map(str, command), "--fragments-only", "-q"]) == 0
+    with (tmp_path / "cut" / "fragments" / "fragments.tsv").open() as stream:
+        found = {row["record"]: row["group"] for row in csv.DictReader(stream, delimiter="\t")}
+    assert found == {"va_record": "family", "vb_record": "family", "ha_record": "ha_record"}
+    command = ["evaluate", "--labels", labels, "--groups", groups, "-o", tmp_path / "no"]
+    assert main([*map(str, command)]) == 64
+
+
 def test_only_the_fragments_are_written_on_request(labels, tmp_path, capsys):
     assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["fragments"]

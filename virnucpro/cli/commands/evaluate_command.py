@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``evaluate``."""
-    options.add_labelled(parser, "use the rows of this split only; all: every row")
+    labelled = options.add_labelled(parser, "use the rows of this split only; all: every row")
+    text = "table (columns record, group) of the sequences of --viral and --non-viral that are "
+    text += "related; default: each record is a group"
+    labelled.add_argument("--groups", type=Path, metavar="TSV", help=text)
     options.add_outdir(parser, "DIR", "output folder")
     _add_tools(parser)
     _add_fragments(parser)
@@ -58,8 +61,8 @@ def _add_tools(parser: argparse.ArgumentParser) -> None:
     text = "evaluate the tables of --predictions only"
     group.add_argument("--no-bundle", action="store_true", help=text)
     text = (
-        "table of another tool: geNomad, DeepVirFinder, Jaeger, or columns seq_name and score; "
-        "repeat the option for more tools, or more tables of one tool"
+        "table of another tool: geNomad, DeepVirFinder, Seeker, Jaeger, or columns seq_name and "
+        "score; repeat the option for more tools, or more tables of one tool"
     )
     group.add_argument(
         "--predictions", type=_named, action="append", default=[], metavar="TOOL=FILE", help=text
@@ -159,10 +162,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _sources(arguments: argparse.Namespace) -> "list[Source]":
-    from virnucpro.lab.evaluation.labels import fasta_sources, read_labels
+    from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels
 
     if options.are_labelled_files(arguments, "split"):
-        return fasta_sources(arguments.viral, arguments.non_viral)
+        groups = read_groups(arguments.groups) if arguments.groups else None
+        return fasta_sources(arguments.viral, arguments.non_viral, groups)
+    if arguments.groups:
+        raise UsageError("--groups is for --viral and --non-viral; --labels has a column group")
     return read_labels(arguments.labels, arguments.split)
 
 
@@ -206,7 +212,7 @@ def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the files and options that select the labelled sequences, for evaluation.json."""
     from virnucpro.bundles.checksums import file_digest
 
-    files = {"labels": arguments.labels, "exclude": arguments.exclude}
+    files = {"labels": arguments.labels, "groups": arguments.groups, "exclude": arguments.exclude}
     return {
         **{
             name: {"path": str(path), "sha256": file_digest(path).sha256}

@@ -122,7 +122,7 @@ def evaluate(
             prevalence=evaluation.prevalence,
             n_resamples=evaluation.n_resamples,
             seed=evaluation.seed,
-            by_group=any(source.group is not None for source in evaluation.sources),
+            by_group=any(source.group or source.groups for source in evaluation.sources),
         )
         about = describe(evaluation, jobs, others, sequences, files)
         written = _write(outdir, comparison, fragments, about, evaluation.prevalence)

@@ -212,7 +212,8 @@ def _genomes(
         if found is None:
             continue
         if found.group is None:
-            group, genome = printable(record.name), record.name
+            group = found.groups.get(record.name, printable(record.name))
+            genome = record.name
         else:
             group, genome = found.group, ""
         genomes[(found.viral, found.kingdom, group), genome].append((number, record))

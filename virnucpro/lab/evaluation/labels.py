@@ -1,8 +1,8 @@
 """Labelled sequence files: a table of labels, or FASTA files per class."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +46,8 @@ class Source:
     source_class
         Class of the source for a classifier with several classes, such as ``rna_virus``; empty for
         the kingdom.
+    groups
+        Groups of records by their names; used if `group` is None.
     """
 
     path: Path
@@ -55,12 +57,41 @@ class Source:
     record: str | None
     where: str
     source_class: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
-def fasta_sources(viral: Sequence[Path], non_viral: Sequence[Path]) -> list[Source]:
+def read_groups(table: Path) -> dict[str, str]:
+    """Read a tab-separated table of groups, with the columns ``record`` and ``group``.
+
+    Raises
+    ------
+    InputError
+        If a column or cell is missing, or a record has two rows.
+    """
+    columns, rows = read_rows(table)
+    for name in ("record", "group"):
+        if name not in columns:
+            raise InputError(
+                f"{table}: the column {name!r} is missing. Give a tab-separated table with the "
+                "columns record and group."
+            )
+    found: dict[str, str] = {}
+    for number, row in rows:
+        record, group = ((row[name] or "").strip() for name in ("record", "group"))
+        if not record or not group or record in found:
+            problem = "has two rows" if record in found else "lacks its name or its group"
+            raise InputError(f"{table}, line {number}: the record {shortened(record)!r} {problem}")
+        found[record] = printable(group)
+    return found
+
+
+def fasta_sources(
+    viral: Sequence[Path], non_viral: Sequence[Path], groups: Mapping[str, str] | None = None
+) -> list[Source]:
     """Return the sources of FASTA files whose class is known.
 
-    A file is a kingdom with the name of the file, and each record is a group.
+    A file is a kingdom with the name of the file. A record that is not in `groups`, result of
+    `read_groups`, is a group.
 
     Raises
     ------
@@ -71,7 +102,15 @@ def fasta_sources(viral: Sequence[Path], non_viral: Sequence[Path]) -> list[Sour
     """
     files = [(path, True) for path in viral] + [(path, False) for path in non_viral]
     sources = [
-        Source(path, label, _stem(path), None, None, f"--{CLASS_NAMES[label]} {path}")
+        Source(
+            path,
+            label,
+            _stem(path),
+            group=None,
+            record=None,
+            where=f"--{CLASS_NAMES[label]} {path}",
+            groups=groups or {},
+        )
         for path, label in files
     ]
     return _checked(sources, "the command line")

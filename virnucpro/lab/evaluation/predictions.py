@@ -1,4 +1,4 @@
-"""Tables with scores per sequence: of virnucpro, geNomad, DeepVirFinder, Jaeger, and plain ones.
+"""Tables with scores per sequence: of virnucpro, other tools, and plain ones.
 
 ===================================  =============  =======================  ==============
 table                                sequence       score                    viral if
@@ -8,6 +8,7 @@ plain TSV or CSV                     ``seq_name``   ``score``                ``c
 geNomad ``*_virus_summary.tsv``      ``seq_name``   ``virus_score``          listed
 geNomad ``*_classification.tsv``     ``seq_name``   ``virus_score``          >= 0.7
 DeepVirFinder ``*_dvfpred.txt``      ``name``       ``score``                >= 0.5
+Seeker ``predict-metagenome``        ``name``       ``score``                ``prediction``
 Jaeger ``*_jaeger.tsv``              ``contig_id``  softmax of class scores  ``prediction``
 Jaeger ``*_phages_jaeger.tsv``       ``contig_id``  softmax of class scores  listed
 ===================================  =============  =======================  ==============
@@ -35,13 +36,14 @@ CALLS: Final = ("not_called", "viral", "non-viral", "ambiguous")
 _NOT_CALLED, _VIRAL, _NON_VIRAL, _AMBIGUOUS = range(4)
 _CALL_CODES: Final = {
     **dict.fromkeys(("viral", "virus", "phage", "1", "true"), _VIRAL),
-    **dict.fromkeys(("non-viral", "nonviral", "non_viral", "0", "false"), _NON_VIRAL),
+    **dict.fromkeys(("non-viral", "nonviral", "non_viral", "0", "false", "bacteria"), _NON_VIRAL),
     "ambiguous": _AMBIGUOUS,
 }
 _MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "not_scored"})
 _PROVIRUS: Final = re.compile(r"\|provirus_\d+_\d+$")
 _VIRAL_CLASSES: Final = frozenset({"phage", "virus", "viral"})
 _JAEGER_PHAGES: Final = "_phages_jaeger.tsv"
+_CALL_COLUMNS: Final = {"plain table": "call", "Seeker": "prediction"}
 _CALIBRATED: Final = "calibrated_probability"
 _SHOWN: Final = 12
 _LEAST_SUM, _LARGEST_SUM = 0.98, 1.02
@@ -176,6 +178,8 @@ def _format(
         return name, "seq_name", score_column or "virus_score", summary
     if {"name", "len", "score", "pvalue"} <= known:
         return "DeepVirFinder", "name", score_column or "score", False
+    if {"name", "prediction", "score"} <= known:
+        return "Seeker", "name", score_column or "score", False
     if {"contig_id", "prediction"} <= known:
         listed = path.name.endswith(_JAEGER_PHAGES)
         name = "Jaeger phages" if listed else "Jaeger"
@@ -186,8 +190,8 @@ def _format(
         return "plain table", "seq_name" if "seq_name" in known else columns[0], score_column, False
     raise InputError(
         f"{path}: unknown table, with the columns {shortened(', '.join(columns[:_SHOWN]))}. Give a "
-        "table of geNomad, DeepVirFinder or Jaeger, or one with the columns seq_name and score, or "
-        "name the column with --score-column TOOL=COLUMN."
+        "table of geNomad, DeepVirFinder, Seeker or Jaeger, or one with the columns seq_name and "
+        "score, or name the column with --score-column TOOL=COLUMN."
     )
 
 
@@ -196,7 +200,8 @@ def _reader(
 ) -> tuple[_Reader, str, str]:
     """Return the function that reads a row, and the descriptions of score and call."""
     listed = format_name == "geNomad virus summary"
-    has_call = "call" in columns and format_name == "plain table"
+    called = _CALL_COLUMNS.get(format_name, "")
+    has_call = called in columns
     share = _CALIBRATED if column == _CALIBRATED else "probability"
     has_probability = share in columns and format_name == "plain table"
     limit = threshold
@@ -209,10 +214,10 @@ def _reader(
         if limit is not None:
             call = _against(score, limit)
         else:
-            call = _VIRAL if listed else _call(row["call"])
+            call = _VIRAL if listed else _call(row[called])
         return Prediction(score, probability, call)
 
-    called_by = f"{column} >= {limit:g}" if limit is not None else "listed" if listed else "call"
+    called_by = f"{column} >= {limit:g}" if limit is not None else "listed" if listed else called
     return read, column, called_by
 
 

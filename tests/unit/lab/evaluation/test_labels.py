@@ -1,7 +1,7 @@
 import pytest
 
 from virnucpro.errors import InputError, UsageError
-from virnucpro.lab.evaluation.labels import fasta_sources, read_labels
+from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels
 
 FILES = ("a.fa", "b.fa", "c.fa")
 
@@ -79,3 +79,18 @@ def test_fasta_files_are_kingdoms_and_their_records_groups(table, tmp_path):
         fasta_sources([packed], [])
     with pytest.raises(InputError, match="already labelled in --viral"):
         fasta_sources([packed], [packed])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("record\tfamily\na\tA", "the column 'group' is missing"),
+        ("record\tgroup\na\tA\na\tB", "line 3: the record 'a' has two rows"),
+        ("record\tgroup\na\t", "line 2: the record 'a' lacks its name or its group"),
+    ],
+)
+def test_a_table_of_groups_names_each_record_once(text, told, tmp_path):
+    path = tmp_path / "groups.tsv"
+    path.write_text(text + "\n")
+    with pytest.raises(InputError, match=told):
+        read_groups(path)

@@ -75,6 +75,13 @@ def test_a_table_of_deepvirfinder_has_names_with_descriptions(table, tmp_path):
     assert set(read_table(path).rows) == {"cut_1"}
 
 
+def test_a_table_of_seeker_has_calls_and_the_scores_of_phages(table):
+    found = read_table(table("name prediction score\ncut_1 Phage 0.82\ncut_2 Bacteria 0.13"))
+    assert (found.format, found.called_by) == ("Seeker", "prediction")
+    assert calls(found) == {"cut_1": "viral", "cut_2": "non-viral"}
+    assert [one.score for one in found.rows.values()] == [0.82, 0.13]
+
+
 def test_logits_of_jaeger_become_the_share_of_viral_classes(table):
     found = read_table(table(JAEGER))
     assert found.score_column == (
