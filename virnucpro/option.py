@@ -47,6 +47,9 @@ class Option:
     in_numbers
         Whether the option changes the numbers that are computed. Then it is a parameter in
         run.json: a resume requires the same value, and other machines inherit it.
+    is_output
+        Whether the switch chooses an output. Then it is one of `outputs` in run.json: a resume
+        without it keeps the choice, and other machines follow it.
     """
 
     flags: tuple[str, ...]
@@ -59,6 +62,7 @@ class Option:
     const: object = None
     repeated: bool = False
     in_numbers: bool = False
+    is_output: bool = False
 
 
 def option(default: object, *flags: str, **about: Any) -> Any:  # noqa: ANN401 - as a field
@@ -88,6 +92,13 @@ def options_of(declared: type) -> dict[str, Option]:
 def inherited(declared: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that change numbers, with their values in the parameters of a run."""
     return {name: parameters[name] for name, one in options_of(declared).items() if one.in_numbers}
+
+
+def chosen_outputs(declared: type, options: object) -> dict[str, bool]:
+    """Return the switches of outputs that are given, with their values in `options`."""
+    names = [name for name, one in options_of(declared).items() if one.is_output]
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def values_of(declared: type, options: object) -> dict[str, Any]:

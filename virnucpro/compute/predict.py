@@ -19,7 +19,7 @@ from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import assign_in_turn
 from virnucpro.encoders.registry import require_installed
 from virnucpro.errors import UsageError
-from virnucpro.option import from_options
+from virnucpro.option import chosen_outputs, from_options
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.creation import claimed, created, resumed
@@ -112,8 +112,10 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         extracts=_extracts_of(options),
         rules=InputRules(strict=options.strict),
         bundle_window=opened.window,
-        published_files=options.published_files or opened.name in published_names() or None,
-        genes=options.genes,
+        outputs={
+            **({"published_files": True} if opened.name in published_names() else {}),
+            **chosen_outputs(PredictOptions, options),
+        },
         verified_precisions=opened.verified_precisions,
     )
 

@@ -222,8 +222,7 @@ def new_manifest(
         extracts={} if job.extracts is None else asdict(job.extracts),
         formats=job.formats or (),
         bundle_window=job.bundle_window,
-        published_files=bool(job.published_files),
-        genes=bool(job.genes),
+        outputs=dict(job.outputs),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -268,19 +267,18 @@ def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Report
     manifest.refuse_other_inputs(paths, inputs)
     run = opened(paths, manifest)
     warn_of_inputs(manifest, run.index, reporter)
-    if (changed := replace(manifest, **_changes(job, stamps))) != manifest:
+    if (changed := replace(manifest, **_changes(manifest, job, stamps))) != manifest:
         run.update(changed)
     return run
 
 
-def _changes(job: Job, stamps: InputStamps) -> dict[str, Any]:
+def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any]:
     """Return the fields of the manifest that a resume replaces, by name."""
     choices = {
         "calls": job.calls and asdict(job.calls),
         "extracts": job.extracts and asdict(job.extracts),
         "formats": job.formats,
-        "published_files": job.published_files,
-        "genes": job.genes,
+        "outputs": {**manifest.outputs, **job.outputs} if job.outputs else None,
     }
     changes: dict[str, Any] = {name: new for name, new in choices.items() if new is not None}
     if changes:

@@ -92,11 +92,9 @@ class Job:
         Which trouble in the inputs is refused; it does not change the results of accepted inputs.
     bundle_window
         Window of the bundle, for which thresholds and calibration hold; None without a classifier.
-    published_files
-        Whether the two tables of the published tool are written; None for the choice of the run
-        that is resumed, or no.
-    genes
-        Whether genes.gff3 is written; None for the choice of the run that is resumed, or no.
+    outputs
+        Options that choose outputs, by their names; the others are as in the run that is resumed,
+        or not chosen.
     formats
         Formats beside embeddings.h5; None for those of the run that is resumed, or none.
     verified_precisions
@@ -127,8 +125,7 @@ class Job:
     formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)
     bundle_window: int | None = None
-    published_files: bool | None = None
-    genes: bool | None = None
+    outputs: Mapping[str, bool] = field(default_factory=dict)
     verified_precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -65,18 +65,15 @@ class Manifest:
     classes
         Names of the classifier's classes; empty for a classifier of two classes.
     tables_complete
-        Whether all outputs are written as `calls`, `extracts`, `formats`, `published_files` and
-        `genes` say.
+        Whether all outputs are written as `calls`, `extracts`, `formats` and `outputs` say.
     formats
         Formats that are written beside embeddings.h5.
     extracts
         Fields of the `ExtractOptions`; empty for the default.
     bundle_window
         Window of the bundle; the run may have another. None for embed.
-    published_files
-        Whether the two tables of the published tool are written.
-    genes
-        Whether genes.gff3 is written.
+    outputs
+        Options that choose outputs, by their names, such as ``published_files``.
     input_stamps
         Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
     versions
@@ -102,8 +99,7 @@ class Manifest:
     tables_complete: bool = False
     extracts: Mapping[str, Any] = field(default_factory=dict)
     formats: Sequence[str] = ()
-    published_files: bool = False
-    genes: bool = False
+    outputs: Mapping[str, bool] = field(default_factory=dict)
     input_stamps: Sequence[InputStamp | None] = ()
     bundle_window: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -192,12 +192,14 @@ class PredictOptions:
         help="write the two tables of the published VirNucPro, prediction_results.txt and "
         "prediction_results_highestscore.csv",
         default_text="for the published bundles only",
+        is_output=True,
     )
     genes: bool | None = option(
         None,
         "--genes",
         group="further outputs",
         help="write genes.gff3, the genes of viral sequences and of provirus candidates",
+        is_output=True,
     )
 
 

@@ -207,7 +207,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
         return
     write_table(target.windows, Windows, scores)
     written: set[Path] = set()
-    if manifest.published_files:
+    if manifest.outputs.get("published_files"):
         write_table(target.published_results, PublishedResults, scores)
         write_table(target.published_consensus, PublishedConsensus, scores)
         written |= {target.published_results, target.published_consensus}
@@ -217,7 +217,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
     written.update(_write_extracts(target, scores, options))
     if "viral" in options.calls:
         written.add(_write_viruses(target, scores, compressed=options.compress))
-    if manifest.genes:
+    if manifest.outputs.get("genes"):
         viral = (scores.calls.call == Call.VIRAL) | scores.provirus
         write_genes(target.genes, scores.index, viral)
         written.add(target.genes)
