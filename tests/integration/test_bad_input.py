@@ -38,6 +38,7 @@ FILES = {
     "empty.fa.gz": gzip.compress(b""),
     "control.fa": b">a\x1bb\n%s\n" % GENE,
     "short.fa": b">a\n%s\n>b\n%s\n" % (COMPLEX, COMPLEX[:99]),
+    "tiny.fa": b">a\nACGT\n>b\nACC\n",
     "inner.faa": b">p1\nMKV*LEQ\n>p2\nMKVLEQ*\n",
     "peptides.faa": b">p1\nGATTACATAC\n>p2\nACGTACGTAC\n",
     "dna.fa": b">a\n%s\n" % COMPLEX,

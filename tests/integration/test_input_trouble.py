@@ -58,6 +58,34 @@ def test_a_launch_answers_mixed_files_and_fails_proteins_alone(mixed, tmp_path, 
     assert "inputs without sequences: 1" in details
 
 
+def test_a_run_without_a_score_fails_on_request(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    short, empty = tmp_path / "in" / "short.fa", tmp_path / "in" / "empty.fa"
+    short.write_bytes(b">a\nACGT\n")
+    empty.write_bytes(b"")
+    one, cpu = tmp_path / "one", ["--devices", "cpu:1", "-q"]
+    for path in (short, empty):
+        words = ["predict", str(path), "-o", str(one), *cpu, "--force"]
+        assert main(words) == 0
+        assert "error" not in capsys.readouterr().err
+        assert main([*words, "--fail-empty"]) == 1
+        assert "error: no sequence has a result" in capsys.readouterr().err
+    assert json.loads((one / "run.json").read_text())["prevalence"] is None
+    assert main(["predict", str(short), "-o", str(one), "--devices", "cpu:1", "--force"]) == 0
+    printed = capsys.readouterr().err
+    assert "no sequence was scored: 1 too short. Sequences of fewer than 167 bases" in printed
+    assert "assumed" not in printed
+    many = str(tmp_path / "many")
+    assert main(["plan", str(short), "-o", many, "--ranks", "1", "--kind", "cpu", "-q"]) == 0
+    assert main(["work", many, "--task", "0/1", *cpu]) == 0
+    assert main(["merge", many, "-q"]) == 0
+    assert main(["merge", many, "-q", "--fail-empty"]) == 1
+    launch = ["launch", "--input-dir", str(tmp_path / "in"), "-o", str(tmp_path / "out"), *cpu]
+    assert main([*launch, "--fail-empty"]) == 1
+    (tmp_path / "in" / "gene.fa").write_bytes(b">g\n%s\n" % GENE)
+    assert main([*launch, "--fail-empty"]) == 0
+
+
 def test_chosen_records_without_a_score_keep_their_letters(mixed, tmp_path):
     run = tmp_path / "run"
     words = ["predict", str(mixed), "-o", str(run), "--devices", "cpu:1", "-q"]

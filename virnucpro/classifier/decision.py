@@ -88,7 +88,7 @@ class RecordCalls:
     reason, flags
         (n_records,) uint8, codes of `Reason` and `Flag`.
     prevalence
-        Share of viral records that was assumed; None without a calibration.
+        Share of viral records that was assumed; None without a calibration or a scored record.
     """
 
     call: NDArray[np.uint8]
@@ -102,7 +102,7 @@ class RecordCalls:
 
     @property
     def expectation(self) -> Expectation | None:
-        """Return what is expected of the viral calls; None without a calibration."""
+        """Return what is expected of the viral calls; None without a prevalence."""
         if self.prevalence is None:
             return None
         viral = self.call == Call.VIRAL
@@ -189,7 +189,8 @@ def _by_probability(
         tier[strict & (abstained == Reason.NONE)] = number
     flags = _flags(quality, calibration, len(call))
     calibrated = posterior(log_odds, 0.5)
-    return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, prevalence)
+    assumed = prevalence if scored.any() else None
+    return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, assumed)
 
 
 def _log_odds(records: RecordScores, calibration: Calibration) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.console import say
 from virnucpro.run.execution import Execution
 from virnucpro.run.reporter import open_reporter
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from virnucpro.run.job import Job
+    from virnucpro.run.outputs import Outcome
 
 
 def add_job_options(
@@ -36,4 +38,19 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]", declare
     with open_reporter(quiet=arguments.quiet) as reporter:
         outcome = predict(job, execution, reporter)
         reporter.finish(outcome)
-    return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
+    return exit_code(outcome, arguments)
+
+
+def exit_code(outcome: "Outcome", arguments: argparse.Namespace) -> ExitCode:
+    """Return the exit code of a command that wrote the outputs of a run."""
+    if not outcome.complete:
+        return ExitCode.PARTIAL
+    return fail_empty(outcome.records.get("scored", 0), arguments) or ExitCode.OK
+
+
+def fail_empty(n_scored: int, arguments: argparse.Namespace) -> ExitCode | None:
+    """Report that no record was scored if ``--fail-empty`` is given; return the exit code."""
+    if n_scored or not getattr(arguments, "fail_empty", False):
+        return None
+    say("error: no sequence has a result, and --fail-empty is given")
+    return ExitCode.FAILED

@@ -82,6 +82,12 @@ class Execution(RunOptions):
         group="further outputs",
         help="do not write report.html; to write it later: virnucpro report DIR",
     )
+    fail_empty: bool = option(
+        False,
+        "--fail-empty",
+        group="inputs",
+        help="exit with code 1 if no sequence gets a score or vector, for pipelines",
+    )
     log_format: LogFormat = option(
         "text",
         "--log-format",

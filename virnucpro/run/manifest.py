@@ -61,7 +61,8 @@ class Manifest:
     calls
         Fields of the `CallOptions` that the tables follow; empty for the default rule.
     prevalence
-        Fields of the `Prevalence` that the tables follow; None before them and without calibration.
+        Fields of the `Prevalence` that the tables follow; None before them, and without a
+        calibration or a scored record.
     classes
         Names of the classifier's classes; empty for a classifier of two classes.
     tables_complete

@@ -2,9 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
 from virnucpro.run_dir import RunDirectory
+from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
 from virnucpro.store.exports import write_exports
@@ -68,7 +70,8 @@ class Outcome:
     proviruses
         Number of provirus candidates: records with viral and non-viral stretches.
     expectation
-        Assumed prevalence and expected number of false calls; None without a calibration.
+        Assumed prevalence and expected number of false calls; None without a calibration or a
+        scored record.
     by_length
         Number of records, and of viral records, by length class (`LENGTH_CLASSES`).
     files
@@ -296,12 +299,15 @@ def write_gaps(target: RunDirectory, scores: RunScores) -> None:
 
 
 def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
-    """Return the counts of a run whose outputs are written."""
+    """Return the counts of a run whose outputs are written; warn if nothing was scored."""
     coverage, call = scores.coverage, scores.calls.call
     predicts = run.manifest.command == "predict"
+    records = _count_by_name(scores.records.status, STATUS_NAMES)
+    if warning := _nothing_scored(records, run.index.spec.min_length, predicts=predicts):
+        reporter.warn(warning)
     return Outcome(
         root=run.paths.root,
-        records=_count_by_name(scores.records.status, STATUS_NAMES),
+        records=records,
         calls=_count_by_name(call, CALL_NAMES) if predicts else {},
         units=run.n_units,
         rows_missing=int((coverage.row_state == RowState.MISSING).sum()),
@@ -320,6 +326,35 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         expectation=scores.calls.expectation,
         proviruses=int(scores.provirus.sum()) if predicts else 0,
     )
+
+
+_ADVICE: Final = {
+    "too_short": f"Sequences of fewer than {LEAST_BASES} bases have no score",
+    "no_open_frame": "Stop codons interrupt every reading frame: check --genetic-code, or give a "
+    "bundle that scores whole windows, such as -b mini",
+    "ambiguous_bases": "Too few of their letters are A, C, G or T: mask fewer bases",
+    "invalid_letters": "Letters are no bases: check whether the files are what you meant",
+    "quarantined": "Their computation failed; see quarantine.tsv",
+}
+"""What to do about records without a score, by their status."""
+
+
+def _nothing_scored(records: Mapping[str, int], min_length: int, *, predicts: bool) -> str:
+    """Return why no record has a score, and what to do; "" if a record has or may get one.
+
+    Inputs without records have a warning of their own.
+    """
+    if not records or "scored" in records or "missing" in records:
+        return ""
+    reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in records.items())
+    most = max(records, key=lambda name: records[name])
+    advice = _ADVICE[most]
+    if most == "too_short" and min_length > LEAST_BASES:
+        advice = (
+            f"Sequences of fewer than {min_length} bases are not scored; --min-length "
+            f"{LEAST_BASES} scores those of {LEAST_BASES} bases and more, less accurately"
+        )
+    return f"no sequence {'was scored' if predicts else 'has a vector'}: {reasons}. {advice}."
 
 
 def _launches(run: Run, reporter: Reporter) -> Iterator[Launch]:

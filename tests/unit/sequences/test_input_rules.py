@@ -104,7 +104,7 @@ def test_each_kind_of_trouble_gives_one_warning(write, tmp_path):
     index = build_index(tmp_path / "index", inputs, SPEC)
     warnings = [text.replace(f"{tmp_path}/", "") for text in index.warnings]
     assert len(warnings) == 6
-    assert warnings[0] == "inputs without sequences: 1 (none.fa)"
+    assert warnings[0].startswith("inputs without sequences: 1 (none.fa). Check the step")
     assert warnings[1].startswith("sequences with letters that are not nucleotide letters: 4. They")
     assert warnings[1].endswith(
         "in.fa: record 4 (p): 'E' (letter 2) is not a nucleotide letter; in.fa: record 5 (q): '1' "

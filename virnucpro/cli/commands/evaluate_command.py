@@ -22,7 +22,7 @@ from virnucpro.console import say
 from virnucpro.errors import UsageError
 from virnucpro.extras import require_extra
 from virnucpro.lab.evaluation.request import Evaluation, OtherTool
-from virnucpro.option import inner_share, integer_from, options_of, positive
+from virnucpro.option import inner_share, integer_from, positive
 from virnucpro.run.execution import Execution
 from virnucpro.run.options import PredictOptions
 from virnucpro.run.reporter import open_reporter
@@ -45,8 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_fragments(parser)
     _add_statistics(parser)
     options.add(parser, PredictOptions, only=("precision",))
-    used = (one for one in options_of(Execution) if one != "report")
-    options.add(parser, Execution, only=tuple(used))
+    options.add(parser, Execution, without=("report", "fail_empty"))
     options.add_quiet(parser)
     text = "write DIR/fragments only: a FASTA file per length, and fragments.tsv with the labels"
     parser.add_argument("--fragments-only", action="store_true", help=text)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.run_job import fail_empty
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
@@ -79,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
-    options.add(parser, Execution, only=("devices", "threads"))
+    options.add(parser, Execution, only=("devices", "threads", "fail_empty"))
     group = parser.add_argument_group("failed workers and files")
     for flag, default, text in _TIMEOUTS:
         group.add_argument(flag, type=seconds, default=default, metavar="SECONDS", help=text)
@@ -137,6 +138,9 @@ def _run(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             _say_totals(report.results)
         _advise(report.results, arguments)
+        details = [one.result.get("details", {}) for one in report.results]
+        scored = sum(one.get("records", {}).get("scored", 0) for one in details)
+        return fail_empty(scored, arguments) or ExitCode(report.exit_code)
     return ExitCode(report.exit_code)
 
 

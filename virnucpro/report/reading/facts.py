@@ -86,7 +86,7 @@ class RunFacts:
         return {"missing": status.get("missing", 0), "quarantined": status.get("quarantined", 0)}
 
     def expectation(self) -> Expectation | None:
-        """Return what is expected of the viral calls; None without a calibration."""
+        """Return what is expected of the viral calls; None without a prevalence."""
         assumed = self.manifest.get("prevalence")
         if not assumed:
             return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
-from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.run_job import exit_code
 from virnucpro.console import say
 from virnucpro.run.execution import Execution
 from virnucpro.run.reporter import open_reporter
@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "waits up to 90 s until killed tasks are known"
     )
     parser.add_argument("--then-rescue", action="store_true", help=text)
-    options.add(parser, Execution, only=("report", "lock"))
+    options.add(parser, Execution, only=("report", "lock", "fail_empty"))
     options.add_quiet(parser)
     parser.set_defaults(run=_run)
 
@@ -36,6 +36,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.cluster.merge import merge
 
     folder = arguments.folder
+    execution = Execution(folder, **options.chosen(Execution, arguments))
     stopped = "All segments are kept. Rerun the command."
     quiet = arguments.quiet
     with open_reporter(quiet=quiet, if_stopped=stopped) as reporter:
@@ -43,13 +44,14 @@ def _run(arguments: argparse.Namespace) -> int:
             folder,
             reporter,
             then_rescue=arguments.then_rescue,
-            **options.chosen(Execution, arguments),
+            lock=execution.lock,
+            report=execution.report,
         )
         reporter.finish(merged.outcome, if_partial=_next_step(merged, folder))
     if not quiet:
         for line in _lines(merged):
             say(line)
-    return ExitCode.OK if merged.outcome.complete else ExitCode.PARTIAL
+    return exit_code(merged.outcome, arguments)
 
 
 def _next_step(merged: "Merged", folder: Path) -> str:
