@@ -80,8 +80,8 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
             found = list(stream)
         chosen = [row for row in table if row["call"] == call]
         assert [one.name for one in found] == [
-            f"{row['seq_name']} score={row['score']} length={row['length']} "
-            f"file={row['file'].replace(' ', '%20')} record={row['record']}"
+            f"{row['seq_name']} probability={row['probability']} score={row['score']} "
+            f"length={row['length']} file={row['file'].replace(' ', '%20')} record={row['record']}"
             for row in chosen
         ]
         for one, row in zip(found, chosen, strict=True):

@@ -89,6 +89,7 @@ def test_the_insert_is_found_to_one_window(finished, chimera):
     head, *body = (finished / "viral_regions.fasta").read_text().splitlines()
     assert head.split() == [
         f">chimera:{insert['start']}-{insert['end']}",
+        f"probability={insert['probability']}",
         f"score={insert['score']}",
         f"length={insert['length']}",
         f"file={insert['file']}",

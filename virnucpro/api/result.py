@@ -91,8 +91,8 @@ class Result(RunOutput):
     ) -> Path:
         """Write the sequences with given calls as FASTA, in input order; return the path.
 
-        A header has the name, then ``score=0.9731 length=5386 file=contigs.fa record=17``.
-        Sequences are in upper case, with T instead of U. An existing file is replaced.
+        A header has the name, then ``probability=0.9912 score=0.9731 length=5386 file=contigs.fa
+        record=17``. Sequences are in upper case, with T instead of U. An existing file is replaced.
 
         Parameters
         ----------
@@ -113,7 +113,8 @@ class Result(RunOutput):
         table = self.predictions
         chosen = np.isin(np.asarray(table["call"], np.str_), options.calls)
         index = SequenceIndex.open(run_of(self).index)
-        write_extract(Path(path), index, chosen, np.asarray(table["score"]))
+        score, probability = (np.asarray(table[name]) for name in ("score", "probability"))
+        write_extract(Path(path), index, chosen, score, probability)
         return Path(path)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:

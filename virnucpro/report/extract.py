@@ -46,20 +46,21 @@ def write_extract(
     index: SequenceIndex,
     chosen: npt.NDArray[np.bool_],
     score: npt.NDArray[np.floating],
+    probability: npt.NDArray[np.floating],
     *,
     fastq: bool = False,
 ) -> None:
     """Write the chosen records, in input order; a name that ends in .gz is compressed.
 
-    A header has the name of the record, as in the tables, then ``score=0.9731 length=5386
-    file=contigs.fa record=17``; the score is NA for a record without a score. White space in the
-    name of the file is percent-encoded. Sequences are normalised: upper case, T instead of U. Equal
-    data give equal bytes.
+    A header has the name of the record, as in the tables, then ``probability=0.9912 score=0.9731
+    length=5386 file=contigs.fa record=17``; missing numbers are NA. White space in the name of the
+    file is percent-encoded. Sequences are normalised: upper case, T instead of U. Equal data give
+    equal bytes.
 
     Parameters
     ----------
-    chosen, score
-        ``(n_records,)``.
+    chosen, score, probability
+        ``(n_records,)``; NaN without a score or a calibration.
     fastq
         Write FASTQ, in four lines per record; the index must have qualities. Otherwise FASTA.
 
@@ -74,7 +75,7 @@ def write_extract(
         records,
         np.zeros_like(records),
         index.record_lengths[records],
-        lambda rows: {"score": decimals(score[records[rows]])},
+        lambda rows: _numbers(probability[records[rows]], score[records[rows]]),
     )
     _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
 
@@ -84,7 +85,7 @@ def write_region_extract(
 ) -> None:
     """Write stretches as `write_extract`; names are ``record:start-end``, 1-based.
 
-    The score is the mean score of the stretch.
+    Probability and mean score are those of the stretch.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def write_region_extract(
         regions.record,
         regions.start,
         regions.end,
-        lambda rows: {"score": decimals(regions.score[rows])},
+        lambda rows: _numbers(regions.probability[rows], regions.score[rows]),
     )
     _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
 
@@ -147,6 +148,12 @@ def write_viruses(
 
     pieces = _Pieces(names, record, start, end, fields)
     _write(path, _entries(index, pieces, _headers(index, pieces), fastq=False))
+
+
+def _numbers(
+    probability: npt.NDArray[np.floating], score: npt.NDArray[np.floating]
+) -> dict[str, Sequence[str]]:
+    return {"probability": decimals(probability), "score": decimals(score)}
 
 
 def _write(path: Path, texts: Iterator[bytes]) -> None:

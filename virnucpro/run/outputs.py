@@ -241,7 +241,8 @@ def _write_extracts(
         if call in options.calls:
             path = target.extract(call, fastq=fastq, compressed=options.compress)
             chosen = scores.calls.call == number
-            write_extract(path, scores.index, chosen, scores.records.score, fastq=fastq)
+            numbers = scores.records.score, scores.calls.probability
+            write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
             yield path
 
 

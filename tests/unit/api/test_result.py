@@ -84,13 +84,15 @@ def test_warnings_are_issued_at_the_call(tmp_path):
         result = virnucpro.classify(tmp_path / "in.fa", threads=1)
     assert "control characters" in str(caught[0].message)
     assert caught[0].filename == __file__
-    assert result.warnings == (str(caught[0].message),)
+    assert "was scored: 1 too short. Sequences of fewer than 167" in str(caught[1].message)
+    assert "min_length=60 scores" in str(caught[1].message)
+    assert result.warnings == tuple(str(one.message) for one in caught)
     result.close()
 
 
 def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
     path = run.to_fasta(tmp_path / "none.fa", "not_scored")
-    wanted = ">too_short score=NA length=8 file=source record=3\nACGTACGT\n"
+    wanted = ">too_short probability=NA score=NA length=8 file=source record=3\nACGTACGT\n"
     assert path.read_text() == wanted
     calls = ("viral", "ambiguous", "non-viral", "not_scored")
     records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))

@@ -17,14 +17,15 @@ from virnucpro.sequences.spec import IndexSpec
 
 RECORDS = [("a", "acgu" * 30), ("b\x1b[31m", "ACG"), ("a", "NNN"), ("empty", ""), ("", "GATTACA")]
 SCORE = np.array([0.97314, 0.5, np.nan, np.nan, 1.0], np.float32)
+PROBABILITY = np.array([0.99116, 0.25, np.nan, np.nan, 1.0])
 WANTED = f"""\
->a score=0.9731 length=120 file=records.fa record=1
+>a probability=0.9912 score=0.9731 length=120 file=records.fa record=1
 {"ACGT" * 20}
 {"ACGT" * 10}
->a score=NA length=3 file=records.fa record=3
+>a probability=NA score=NA length=3 file=records.fa record=3
 NNN
->empty score=NA length=0 file=records.fa record=4
->unnamed_5 score=1.0000 length=7 file=records.fa record=5
+>empty probability=NA score=NA length=0 file=records.fa record=4
+>unnamed_5 probability=1.0000 score=1.0000 length=7 file=records.fa record=5
 GATTACA
 """
 
@@ -37,23 +38,23 @@ def index(index_records):
 @pytest.mark.parametrize("name", ["viral.fasta", "viral.fasta.gz"])
 def test_chosen_records_are_written_in_input_order(index, tmp_path, name):
     chosen = np.array([True, False, True, True, True])
-    write_extract(tmp_path / name, index, chosen, SCORE)
+    write_extract(tmp_path / name, index, chosen, SCORE, PROBABILITY)
     data = (tmp_path / name).read_bytes()
     assert (gzip.decompress(data) if name.endswith("gz") else data).decode() == WANTED
-    write_extract(tmp_path / f"again-{name}", index, chosen, SCORE)
+    write_extract(tmp_path / f"again-{name}", index, chosen, SCORE, PROBABILITY)
     assert (tmp_path / f"again-{name}").read_bytes() == data
 
 
 @pytest.mark.parametrize("name", ["viral.fasta", "viral.fasta.gz"])
 def test_without_a_record_the_file_is_empty(index, tmp_path, name):
-    write_extract(tmp_path / name, index, np.zeros(5, bool), SCORE)
+    write_extract(tmp_path / name, index, np.zeros(5, bool), SCORE, PROBABILITY)
     data = (tmp_path / name).read_bytes()
     assert (gzip.decompress(data) if name.endswith("gz") else data) == b""
 
 
 def test_control_characters_of_names_are_encoded(index, tmp_path):
-    write_extract(tmp_path / "b.fasta", index, np.arange(5) == 1, SCORE)
-    wanted = b">b%1B[31m score=0.5000 length=3 file=records.fa record=2\nACG\n"
+    write_extract(tmp_path / "b.fasta", index, np.arange(5) == 1, SCORE, PROBABILITY)
+    wanted = b">b%1B[31m probability=0.2500 score=0.5000 length=3 file=records.fa record=2\nACG\n"
     assert (tmp_path / "b.fasta").read_bytes() == wanted
 
 
@@ -79,14 +80,17 @@ def test_fastq_has_the_letters_and_qualities_of_the_input(
 ):
     monkeypatch.setattr(extract, "_LETTERS_AT_ONCE", at_once)
     score = np.linspace(0, 1, 6, dtype=np.float32)
-    write_extract(tmp_path / name, reads, np.ones(6, bool), score, fastq=True)
+    write_extract(tmp_path / name, reads, np.ones(6, bool), score, score / 2, fastq=True)
     with dnaio.open(tmp_path / name) as stream:
         found = [(one.name, one.sequence, one.qualities) for one in stream]
     files = ("a%20b.fq", "%E2%80%83%1B%E9%.fq")
     origins = [(file, place, read) for file in files for place, read in enumerate(READS, 1)]
     assert found == [
         (
-            f"{read} score={score[number]:.4f} length={len(bases)} file={file} record={place}",
+            (
+                f"{read} probability={score[number] / 2:.4f} score={score[number]:.4f} "
+                f"length={len(bases)} file={file} record={place}"
+            ),
             bases,
             marks,
         )
@@ -97,10 +101,11 @@ def test_fastq_has_the_letters_and_qualities_of_the_input(
 def test_stretches_have_their_qualities(reads, tmp_path):
     record, start, end, score = (np.array([value]) for value in (3, 100, 105, 0.25))
     one = np.ones(1, np.int64)
-    regions = Regions(record, start, end, one > 0, one, one, score, score, score)
+    regions = Regions(record, start, end, one > 0, one, one, score, score, score / 2)
     write_region_extract(tmp_path / "v.fastq", reads, regions, fastq=True)
     assert (tmp_path / "v.fastq").read_text() == (
-        "@r/1:101-105 score=0.2500 length=5 file=%E2%80%83%1B%E9%.fq record=1\nACGTN\n+\n!~@>+\n"
+        "@r/1:101-105 probability=0.1250 score=0.2500 length=5 file=%E2%80%83%1B%E9%.fq record=1\n"
+        "ACGTN\n+\n!~@>+\n"
     )
 
 

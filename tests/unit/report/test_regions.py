@@ -120,7 +120,7 @@ def test_fasta_of_stretches_has_their_bases(index, regions, tmp_path):
     write_region_extract(tmp_path / "v.fasta", index, regions.select(regions.viral))
     entries = (tmp_path / "v.fasta").read_text().split(">a:")
     head, *body = entries[1].splitlines()
-    assert head == "901-2100 score=0.2333 length=1200 file=records.fa record=1"
+    assert head == "901-2100 probability=0.2333 score=0.2333 length=1200 file=records.fa record=1"
     assert "".join(body).partition(">")[0].encode() == index.record_sequence(0, 900, 2100)
     assert {len(line) for line in body[:15]} == {80}
 
