@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.bundles.published import published_names
+from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.decision import require_applicable
 from virnucpro.compute.in_process import CpuHeartbeat, InProcessRank
@@ -92,7 +93,10 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
             f"--window {window}: {bundle} cannot score windows of fewer than {LEAST_BASES} bases; "
             "give a longer window"
         )
-    least = default_min_length(spec) if options.min_length is None else options.min_length
+    least = options.min_length
+    if least is None:
+        fitted = opened.calibration and read_calibration(opened.calibration, opened.path)
+        least = default_min_length(spec, fitted.min_bases if fitted else None)
     return Job(
         command="predict",
         inputs=inputs_of(inputs),

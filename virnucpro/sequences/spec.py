@@ -113,14 +113,16 @@ class IndexSpec:
         return cls(**{**values, "alphabet": Alphabet[values["alphabet"].upper()]})
 
 
-def default_min_length(spec: IndexSpec) -> int:
-    """Return the default least length of a record: a third of a window, rounded up.
+def default_min_length(spec: IndexSpec, callable_bases: int | None) -> int:
+    """Return the default least length of a record, in bases.
 
-    The published tool scores every record, so that there is no limit with its tiling.
+    `callable_bases` are the fewest bases that the calibration of the bundle can call. Without a
+    calibration, it is a third of a window, rounded up. The published tool scores every record, so
+    that there is no limit with its tiling.
     """
     if spec.window is None or spec.tiling == "published":
         return 0
-    return -(-spec.window // 3)
+    return -(-spec.window // 3) if callable_bases is None else callable_bases
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,21 @@ def test_a_single_path_is_one_input(job_of, alone):
     assert job_of(alone).inputs == (str(alone),) == job_of([alone]).inputs
 
 
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        ({}, 100),  # the calibration of mini can call no fewer bases
+        ({"window": 300}, 100),
+        ({"bundle": "mini-deep"}, 167),
+        ({"bundle": "mini-deep", "window": 300}, 100),
+        ({"tiling": "published"}, 0),
+        ({"min_length": 60}, 60),
+    ],
+)
+def test_the_least_length_is_what_the_bundle_can_call(options, least):
+    assert predict_job("s.fa", **options).index.min_length == least
+
+
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
 def test_an_empty_list_of_inputs_is_refused(job_of, tmp_path):
     with pytest.raises(UsageError, match="no input: give at least one"):
