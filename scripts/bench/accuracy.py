@@ -2,22 +2,28 @@
 
     python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv
     python scripts/bench/accuracy.py --labels OUT/labels.tsv --exclude OUT/exclude.bed [--bundle B]
-        [--split valid]
+        [--split valid] [--lengths 100 150 ...] [--errors .01 .02 .05]
 
 The first reads what a training wrote about the pieces of its cross-validation. The second draws
 pieces of the genomes of one split, and classifies them with ``virnucpro.classify``. Both print for
 each length: AUROC with its 95 % interval by bootstrap over groups, recall where 1 % of the
 prokaryotes and where 1 % of all others are called, and precision and recall of the default preset
-in a metagenome of 5 % viruses. The second also prints the host genera of which most, and the groups
-of viruses of which fewest 10-kb pieces are called. Virus groups count equally, and so do the
-kingdoms of others; for precision, 85 % of the others are prokaryotes.
+in a metagenome of 5 % viruses. Virus groups count equally, and so do the kingdoms of others; for
+precision, 85 % of the others are prokaryotes.
+
+The second also prints, at this prevalence: phages against prokaryotes in pieces of 2,048 bases; the
+groups of others of which most, and of viruses of which fewest 10-kb pieces are called; the share of
+random sequences that is called; and with ``--errors`` the same pieces with errors like those of
+Nanopore reads.
 """
 
 import argparse
 import csv
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -30,39 +36,128 @@ from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
-from virnucpro.lab.training.draw import draw_pieces
-from virnucpro.lab.training.genomes import VIRUS, Group, read_genomes
+from virnucpro.lab.training.draw import Drawn, draw_pieces, with_errors
+from virnucpro.lab.training.genomes import VIRUS, Genome, Group, read_genomes
 from virnucpro.lab.training.records.calibration import metagenome_weights
-from virnucpro.lab.training.weights import PROKARYOTES, equal_weights, resampled_weights
+from virnucpro.lab.training.weights import (
+    PROKARYOTES,
+    equal_weights,
+    is_phage,
+    resampled_weights,
+)
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
-LENGTHS = {300: (60, 600), 500: (60, 600), 1_000: (60, 600), 3_000: (30, 300), 10_000: (30, 300)}
-"""Bases of the pieces; pieces per virus group, and per kingdom of others."""
+LENGTHS = (300, 500, 1_000, 2_048, 3_000, 10_000)
+NUMBERS, OF_LONG, LONG = (60, 600), (30, 300), 2_000
+"""Pieces per virus group, and per kingdom of others; the same from `LONG` bases on."""
+LEAST_LENGTH = 60
 RESAMPLES, TAILS = 500, (2.5, 97.5)
 FALSE, PREVALENCE = 0.01, 0.05
-BY_GROUP, LEAST, WORST = 10_000, 5, 10
-Judged = tuple[int, list[Group], FloatArray]
-"""Length, groups, and log odds at a prevalence of one half."""
+OF_PHAGES, BY_GROUP = 2_048, 10_000
+"""Bases of the pieces for the two further tables."""
+LEAST, WORST, MANY = 5, 10, 0.1
+WITH_ERRORS, RANDOM = (3_000, 10_000), (1_000, 5_000)
+"""Bases of the pieces with errors, and of random sequences."""
+N_RANDOM, GC = 200, (0.35, 0.5, 0.65)
+HEADER = (
+    "| bases | pieces | AUROC | recall at 1 % of prokaryotes | of all | precision, recall |\n"
+    "|---|---|---|---|---|---|"
+)
+Judge = Callable[[Sequence[bytes]], FloatArray]
+"""Return the log odds of sequences at a prevalence of one half."""
 
 
 def main() -> None:
     """Print the figures of one bundle."""
     options = _options()
     if options.held_out:
-        judged, threshold = _read(options.held_out), options.threshold
-    else:
-        calibration = open_bundle(options.bundle).calibration
-        threshold = read_calibration(calibration, "").presets["default"].viral
-        judged = _classified(options)
-    print("| bases | pieces | AUROC | recall at 1 % of prokaryotes | of all | precision, recall |")
-    print("|---|---|---|---|---|---|")
-    for length, groups, log_odds in judged:
-        print(row(length, groups, log_odds, threshold, options.seed), flush=True)
-        if length == BY_GROUP and not options.held_out:
-            last = (groups, log_odds)
-    if not options.held_out:
-        print("\n".join(extremes(*last, threshold)))
+        print(HEADER)
+        for length, groups, log_odds in _read(options.held_out):
+            print(row(length, groups, log_odds, options.threshold, options.seed))
+        return
+    calibration = open_bundle(options.bundle).calibration
+    threshold = read_calibration(calibration, "").presets["default"].viral
+    judge = partial(_classified, options.bundle)
+    excluded = read_regions(options.exclude) if options.exclude else {}
+    genomes = read_genomes(read_labels(options.labels, options.split), excluded)
+    last: list[str] = []
+    print(HEADER)
+    for length in options.lengths:
+        drawn = _draw(genomes, length, options.seed)
+        log_odds = judge(drawn.bases)
+        print(row(length, drawn.groups, log_odds, threshold, options.seed), flush=True)
+        if length == OF_PHAGES:
+            last += ["", *phages(drawn, log_odds, threshold, options.seed)]
+        if length == BY_GROUP:
+            last += ["", *extremes(drawn.groups, log_odds, threshold)]
+    print("\n".join(last))
+    print("\n".join(random_sequences(judge, threshold, options.seed)), flush=True)
+    if options.errors:
+        print("\n".join(with_errors_of(options.errors, genomes, judge, threshold, options.seed)))
+
+
+def phages(drawn: Drawn, log_odds: FloatArray, threshold: float, seed: int) -> Iterator[str]:
+    """Yield the figures of phages against prokaryotes."""
+    phage = np.array([is_phage(one) for one in drawn.sources]) & drawn.viral
+    cells = np.array([kingdom in PROKARYOTES for kingdom, _ in drawn.groups])
+    chosen = phage | cells
+    if phage.any() and cells.any():
+        groups = list(compress(drawn.groups, chosen))
+        yield "phages against prokaryotes:"
+        yield HEADER
+        yield row(OF_PHAGES, groups, log_odds[chosen], threshold, seed)
+        weights = equal_weights(drawn.groups)
+        for prevalence in (PREVALENCE, 0.5):
+            called = posterior(log_odds, prevalence) >= threshold
+            shares = [weights[side] @ called[side] / weights[side].sum() for side in (phage, cells)]
+            yield (
+                f"called at a prevalence of {prevalence:.0%}: {shares[0]:.1%} of the phages, "
+                f"{shares[1]:.1%} of the prokaryotes"
+            )
+
+
+def random_sequences(judge: Judge, threshold: float, seed: int) -> Iterator[str]:
+    """Yield which share of random sequences is called, by length and GC content."""
+    dice = np.random.default_rng(seed)
+    yield "\n| random bases | " + " | ".join(f"GC {share:.0%}" for share in GC) + " |"
+    yield "|---" * (1 + len(GC)) + "|"
+    for length in RANDOM:
+        cells = []
+        for share in GC:
+            odds = ((1 - share) / 2, share / 2, share / 2, (1 - share) / 2)
+            codes = dice.choice(np.frombuffer(b"ACGT", np.uint8), (N_RANDOM, length), p=odds)
+            log_odds = judge([one.tobytes() for one in codes])
+            shares = [(posterior(log_odds, one) >= threshold).mean() for one in (PREVALENCE, 0.5)]
+            cells.append(f"{shares[0]:.1%} ({shares[1]:.0%} at a prevalence of 50 %)")
+        yield f"| {length:,} | " + " | ".join(cells) + " |"
+
+
+def with_errors_of(
+    rates: Sequence[float], genomes: Sequence[Genome], judge: Judge, threshold: float, seed: int
+) -> Iterator[str]:
+    """Yield AUROC, recall and calls of others for pieces with each rate of errors."""
+    yield "\n| errors | bases | AUROC | recall | of that without | others called |"
+    yield "|---|---|---|---|---|---|"
+    for length in WITH_ERRORS:
+        drawn = _draw(genomes, length, seed)
+        viral, weights = drawn.viral, equal_weights(drawn.groups)
+        of_metagenome = metagenome_weights(drawn.groups)
+        clean = 0.0
+        for rate in (0.0, *rates):
+            dice = np.random.default_rng(seed)
+            log_odds = judge([with_errors(one, rate, dice) for one in drawn.bases])
+            called = posterior(log_odds, PREVALENCE) >= threshold
+            recall, wrong = (
+                float(of_metagenome[side] @ called[side] / of_metagenome[side].sum())
+                for side in (viral, ~viral)
+            )
+            clean = clean or recall
+            yield (
+                f"| {rate:.1%} | {length:,} | {auroc(log_odds, viral, weights):.3f} | "
+                f"{recall:.2f} | {recall / clean if clean else np.nan:.0%} | {wrong:.1%} |"
+            )
 
 
 def row(
@@ -75,10 +170,7 @@ def row(
     low, high = np.percentile(
         auroc(log_odds, viral, resampled_weights(groups, RESAMPLES, seed)), TAILS
     )
-    recalls = []
-    for others in (cells, ~viral):
-        limit = _above(log_odds[others], weights[others])
-        recalls.append(weights[viral] @ (log_odds[viral] > limit) / weights[viral].sum())
+    recalls = [recall_at_few(log_odds, viral, others, weights) for others in (cells, ~viral)]
     of_metagenome = metagenome_weights(groups)
     called = posterior(log_odds, PREVALENCE) >= threshold
     right, wrong = (
@@ -99,21 +191,29 @@ def extremes(groups: Sequence[Group], log_odds: FloatArray, threshold: float) ->
     for group, called in zip(groups, posterior(log_odds, PREVALENCE) >= threshold, strict=True):
         calls[group].append(called)
     shares = {group: (np.mean(one), len(one)) for group, one in calls.items() if len(one) >= LEAST}
-    for title, viral in (("most called of others", False), ("least called viruses", True)):
+    for title, viral in (("others", False), ("viruses", True)):
         own = [one for one in shares.items() if (one[0][0] == VIRUS) == viral]
         own.sort(key=lambda one: one[1][0], reverse=not viral)
-        found = [f"{name} ({kingdom}) {share:.0%} of {n}" for (kingdom, name), (share, n) in own]
-        yield f"{title}: {'; '.join(found[:WORST])}"
+        wrong = sum(share > MANY for _, (share, _) in own)
+        of_all = "" if viral else f"; {wrong} of {len(own)} groups with more than {MANY:.0%}"
+        yield f"{BY_GROUP:,} bases, {'fewest' if viral else 'most'} called of {title}{of_all}:"
+        for (kingdom, name), (share, n) in own[: WORST if viral else max(WORST, wrong)]:
+            yield f"| {name} | {kingdom} | {share:.0%} of {n} |"
 
 
-def _above(values: FloatArray, weights: FloatArray) -> float:
-    """Return the value above which lies a share of `FALSE` of the weight."""
+def recall_at_few(
+    log_odds: FloatArray, viral: BoolArray, others: BoolArray, weights: FloatArray
+) -> float:
+    """Return the recall at the threshold above which lies a share of `FALSE` of the others."""
+    values, shares = log_odds[others], weights[others]
     order = np.argsort(-values, kind="stable")
-    share = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][min(np.searchsorted(share, FALSE), len(order) - 1)])
+    place = np.searchsorted(np.cumsum(shares[order]) / shares.sum(), FALSE)
+    limit = values[order][min(place, len(order) - 1)]
+    return float(weights[viral] @ (log_odds[viral] > limit) / weights[viral].sum())
 
 
-def _read(path: Path) -> Iterator[Judged]:
+def _read(path: Path) -> Iterator[tuple[int, list[Group], FloatArray]]:
+    """Yield length, groups, and log odds at a prevalence of one half."""
     rows = defaultdict(list)
     with path.open(newline="") as stream:
         for one in csv.DictReader(stream, delimiter="\t"):
@@ -123,20 +223,21 @@ def _read(path: Path) -> Iterator[Judged]:
         yield length, list(groups), np.array(log_odds)
 
 
-def _classified(options: argparse.Namespace) -> Iterator[Judged]:
-    excluded = read_regions(options.exclude) if options.exclude else {}
-    genomes = read_genomes(read_labels(options.labels, options.split), excluded)
+def _draw(genomes: Sequence[Genome], length: int, seed: int) -> Drawn:
+    return draw_pieces(genomes, length, *(OF_LONG if length > LONG else NUMBERS), seed)
+
+
+def _classified(bundle: str, bases: Sequence[bytes]) -> FloatArray:
     with tempfile.TemporaryDirectory() as scratch:
-        for length, numbers in LENGTHS.items():
-            drawn = draw_pieces(genomes, length, *numbers, options.seed)
-            path = Path(scratch) / f"pieces-{length}.fa"
-            with path.open("wb") as stream:
-                for number, bases in enumerate(drawn.bases):
-                    stream.write(b">%d\n%s\n" % (number, bases))
-            with virnucpro.classify(path, bundle=options.bundle) as result:
-                values = np.asarray(result.predictions["calibrated_probability"], np.float64)
-            shares = np.clip(np.nan_to_num(values), 1e-6, 1 - 1e-6)  # a record without a score: 0
-            yield length, drawn.groups, np.log(shares) - np.log1p(-shares)
+        path = Path(scratch) / "pieces.fa"
+        with path.open("wb") as stream:
+            for number, one in enumerate(bases):
+                stream.write(b">%d\n%s\n" % (number, one))
+        with virnucpro.classify(path, bundle=bundle, min_length=LEAST_LENGTH) as result:
+            values = np.asarray(result.predictions["calibrated_probability"], np.float64)
+    shares = np.clip(np.nan_to_num(values), 1e-6, 1 - 1e-6)  # a record without a score: 0
+    odds: FloatArray = np.log(shares) - np.log1p(-shares)
+    return odds
 
 
 def _options() -> argparse.Namespace:
@@ -147,7 +248,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--exclude", type=Path)
     parser.add_argument("--split", default="valid", help="default: %(default)s")
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
-    parser.add_argument("--threshold", type=float, default=0.8, help="with --held-out")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="BASES")
+    text = "rates of errors of reads, such as .05"
+    parser.add_argument("--errors", type=float, nargs="+", metavar="RATE", help=text)
+    parser.add_argument("--threshold", type=float, default=0.5, help="with --held-out")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
