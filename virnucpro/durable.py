@@ -4,10 +4,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from virnucpro.errors import RunError
 
 _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
@@ -52,6 +54,17 @@ def file_server_time(folder: Path) -> float:
         return os.lstat(probe).st_mtime
     finally:
         probe.unlink()
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Raise RunError if one of the files or folders is a symbolic link to a place elsewhere."""
+    for path in paths:
+        if path.is_symlink():
+            raise RunError(
+                f"{path} is a symbolic link. Files outside of its folder could be changed or "
+                "deleted. Put the files themselves in its place, or remove the link, then rerun "
+                "the command."
+            )
 
 
 @contextmanager

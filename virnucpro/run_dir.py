@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from virnucpro.durable import finished_name, temporary_beside
+from virnucpro.durable import finished_name, refuse_links, temporary_beside
 from virnucpro.errors import RunError
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
@@ -263,19 +263,22 @@ class RunDirectory:
         """
         own = (*self._files, self.lock, *self.launches.glob("????.json"))
         logs = [path for pattern in _LOGS for path in self.logs.glob(pattern)]
-        shared = (self.launches, self.shards, self.logs, self.rounds, self.parts, self.claims)
-        shards = (self.shards / name for name in _names(self.shards, _SHARD))
-        for path in (*shared, self.pt, *shards, self.lock, *logs):
-            if path.is_symlink():
-                raise RunError(
-                    f"{path} is a symbolic link. Files outside of the run could be changed or "
-                    "deleted. Put the files themselves in its place, or remove the link, then "
-                    "rerun the command."
-                )
+        _refuse_links(self, self.lock)
         columns = (path for path in self.index.glob("*") if not path.is_dir())
         for path in (*own, *logs, *columns):
             if path.exists() and not path.is_file():
                 raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+
+    def require_own_parts(self) -> None:
+        """Check that the folders and logs of all parts are their own, before files are removed.
+
+        Raises
+        ------
+        RunError
+            If one is a symbolic link. The index of a part is a link to that of the run.
+        """
+        for part in map(self.part, self.part_names()):
+            _refuse_links(part, part.root)
 
     def clear(self) -> None:
         """Remove all files of the run except run.json, the lock and the next run's index.
@@ -320,6 +323,14 @@ def run_of_part(segment: Path) -> Path | None:
         case (part, _, run) if _PART.fullmatch(part.name):
             return run
     return None
+
+
+def _refuse_links(run: RunDirectory, *others: Path) -> None:
+    """Raise RunError if a folder or log of the run, or one of `others`, is a symbolic link."""
+    shared = (run.launches, run.shards, run.logs, run.rounds, run.parts, run.claims, run.pt)
+    shards = (run.shards / name for name in _names(run.shards, _SHARD))
+    logs = (path for pattern in _LOGS for path in run.logs.glob(pattern))
+    refuse_links((*others, *shared, *shards, *logs))
 
 
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:

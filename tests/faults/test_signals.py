@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import with_fault
+from programs import run_captured, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict, predict_job
@@ -269,16 +269,16 @@ import virnucpro.__main__ as program
 
 class Warned:
     def find_spec(self, name, *_):
-        if name == "virnucpro.cli.main":
+        if name == imported:
             os.kill(os.getpid(), signal.SIGUSR1)
 
+imported = sys.argv.pop()
 sys.meta_path.insert(0, Warned())
 program.run()
 """
 
 
-def test_a_schedulers_warning_during_the_imports_is_a_stop():
-    done = subprocess.run(
-        [sys.executable, "-c", WARNED_IN_IMPORT, "work", "x"], check=False, timeout=60
-    )
-    assert done.returncode == 128 + signal.SIGTERM
+@pytest.mark.parametrize("imported", ["virnucpro.cli.main", "virnucpro.cluster.work"])
+def test_a_schedulers_warning_during_the_imports_is_a_stop(imported):
+    done = run_captured(sys.executable, "-c", WARNED_IN_IMPORT, "work", "x", imported)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr

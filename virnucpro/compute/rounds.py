@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from virnucpro.durable import sync_folder
@@ -155,9 +155,15 @@ def _parse(text: bytes) -> Round | None:
         units = (unit for first, end in content["units"] for unit in range(first, end))
         number, model = int(content["number"]), str(content["model"])
         found = Round(number, tuple(units), strides, model, tuple(content["rejected"]))
-        return found if digest == json_digest(content) and strides > 0 else None
+        inside = not any(map(_leads_out, found.rejected))
+        return found if digest == json_digest(content) and strides > 0 and inside else None
     except (ValueError, KeyError, AttributeError, TypeError):
         return None
+
+
+def _leads_out(path: str) -> bool:
+    """Return whether a path within a run leads out of it."""
+    return PurePath(path).is_absolute() or ".." in PurePath(path).parts
 
 
 def _spans(units: Sequence[int]) -> list[tuple[int, int]]:

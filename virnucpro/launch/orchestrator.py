@@ -13,6 +13,7 @@ from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
 from virnucpro.dispatch.worker import file_of
+from virnucpro.durable import refuse_links
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
@@ -22,7 +23,7 @@ from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
 from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import FileShare, LaunchReport, LaunchTable, join_tables
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
-from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES
+from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES, TASKS_NAME
 from virnucpro.machine import usable_cpus, usable_memory
 from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 
@@ -263,6 +264,8 @@ class LauncherOrchestrator:
         begun: Callable[[], object],
     ) -> LaunchReport:
         """Process the files of this process; its table, lock and logs are in the folder `own`."""
+        logs, tasks = own / LOGS_NAME, plan.target / TASKS_NAME
+        refuse_links((*([] if own == plan.target else [tasks, own]), logs, *logs.glob("*.log")))
         own.mkdir(parents=True, exist_ok=True)
         files, allocator = plan.files, self.resource_allocator
         usable = [path for path in files if not plan.found[path]]
@@ -275,7 +278,7 @@ class LauncherOrchestrator:
             setup_timeout=options.start_timeout,
             progress_timeout=options.progress_timeout,
             environment=thread_variables(plan.threads, os.environ),
-            log_folder=own / LOGS_NAME,
+            log_folder=logs,
             show_ui=live,
         )
         table = LaunchTable(

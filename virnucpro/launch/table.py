@@ -111,7 +111,8 @@ class MergedOutputs:
         Raises
         ------
         OSError
-            If a file cannot be read or written; existing merged files are unchanged.
+            If a file cannot be read or written, or is not a file in the output folder; existing
+            merged files are unchanged.
         """
         for name, merged in MERGED_NAMES.items():
             sources = list(self._outputs(results, name))
@@ -128,7 +129,11 @@ class MergedOutputs:
         for one in results:
             outputs = one.result.get(OUTPUTS_KEY)
             if one.status.answered and isinstance(outputs, dict) and name in outputs:
-                yield encoded(file_cell(one.file, self._source)), Path(outputs[name])
+                path = Path(str(outputs[name]))
+                # The path may come from a launch.json that someone has edited.
+                if not (path.is_file() and path.resolve().is_relative_to(self._folder.resolve())):
+                    raise OSError(f"{path} is not a file in {self._folder}: rerun {one.file}")
+                yield encoded(file_cell(one.file, self._source)), path
 
 
 def _join_files(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
@@ -364,6 +369,8 @@ class FileShare:
 
 def _read_table(path: Path, advice: str = "rerun the launch to rewrite it") -> Mapping[str, Any]:
     """Return the content of a launch.json; raise UsageError with an advice if it is damaged."""
+    if path.exists() and not path.is_file():  # to open a named pipe would block
+        raise UsageError(f"{path} is not a regular file: remove it and {advice}.")
     try:
         content: Any = json.loads(path.read_bytes())
     except ValueError as error:

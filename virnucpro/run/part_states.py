@@ -91,7 +91,7 @@ def settled_parts(
 
 
 def refuse_live_parts(run: RunDirectory, action: str) -> None:
-    """Raise RunLockedError if a part of the run is working, or may be working.
+    """Raise an error if a part is or may be working, or has links; call it before a removal.
 
     Parameters
     ----------
@@ -102,7 +102,10 @@ def refuse_live_parts(run: RunDirectory, action: str) -> None:
     ------
     RunLockedError
         If a part is working, or its heartbeat cannot be read.
+    RunError
+        If a folder or log of a part is a symbolic link.
     """
+    run.require_own_parts()
     parts = part_states(run)
     working = [part for part in parts if part.state == "working"]
     for part in parts:

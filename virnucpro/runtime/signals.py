@@ -44,6 +44,8 @@ class _Request:
         """Raise StopRequested at the first signal; end the process at the second signal."""
         now = time.monotonic()
         if self.signum is None and _in_import(frame):
+            if signum == _WARNING:  # by default, this signal has an exit code of its own
+                os._exit(StopRequested(signum).exit_code)
             signal.signal(signum, signal.SIG_DFL)
             signal.raise_signal(signum)
         elif self.signum is None:

@@ -75,7 +75,11 @@ def test_a_round_without_space_leaves_no_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", [{"strides": 0}, {"strides": "x"}, {"units": None}, {"number": []}]
+    "change",
+    [
+        *({"strides": 0}, {"strides": "x"}, {"units": None}, {"number": []}),
+        *({"rejected": [path]} for path in ("../other/unit-000001.h5", "/a/unit-000001.h5", 7)),
+    ],
 )
 def test_a_round_with_invalid_fields_is_ignored(tmp_path, change):
     run = RunDirectory(tmp_path)

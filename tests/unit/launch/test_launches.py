@@ -13,7 +13,14 @@ import pytest
 from virnucpro.cli.main import main
 from virnucpro.dispatch import loop
 from virnucpro.dispatch.worker import file_of
-from virnucpro.errors import DeviceError, InputError, RunLockedError, UsageError, WorkerError
+from virnucpro.errors import (
+    DeviceError,
+    InputError,
+    RunError,
+    RunLockedError,
+    UsageError,
+    WorkerError,
+)
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch import (
     FileWorker,
@@ -26,7 +33,7 @@ from virnucpro.launch import (
     run_multi_gpu,
 )
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
-from virnucpro.launch.table import read_launch, readable
+from virnucpro.launch.table import FileShare, read_launch, readable
 from virnucpro.launch.worker_spec import accepted_keywords, load_worker
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu
@@ -515,6 +522,36 @@ def test_a_second_launch_in_a_folder_in_use_is_refused(workers, files, tmp_path)
     del before[out / "launch.lock"]
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert run_multi_gpu(*arguments) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("launch.logs", None),
+        ("launch.logs/worker-0.log", None),
+        ("launch.tasks", FileShare(0, 2)),
+        ("launch.tasks/0000-of-0002", FileShare(0, 2)),
+        ("launch.tasks/0000-of-0002/launch.logs", FileShare(0, 2)),
+    ],
+)
+def test_files_behind_links_out_of_a_launch_are_unchanged(workers, files, tmp_path, name, share):
+    elsewhere = tmp_path / "elsewhere"
+    if name.endswith(".log"):
+        elsewhere.write_text("a file of the user\n")
+    else:
+        elsewhere.mkdir()
+    link = tmp_path / "out" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    options = LaunchOptions(quiet=True, share=share)
+    with pytest.raises(RunError, match=f"{name} is a symbolic link"):
+        LauncherOrchestrator().launch(
+            files(a="ok"), tmp_path / "out", "cpu:1", "*", workers.Obedient, options=options
+        )
+    if elsewhere.is_dir():
+        assert not list(elsewhere.iterdir())
+    else:
+        assert elsewhere.read_text() == "a file of the user\n"
 
 
 def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,20 @@ def test_merged_outputs_are_kept_up_and_removed(tmp_path):
     assert path.stat().st_mtime_ns == before
     merged.write([])
     assert not path.exists()
+
+
+@pytest.mark.parametrize("place", ["outside", "pipe", "link", "folder", "out/../outside"])
+def test_only_files_in_the_output_folder_are_merged(tmp_path, place):
+    (tmp_path / "outside").write_text("secret\n")
+    out = tmp_path / "out"
+    (out / "folder").mkdir(parents=True)
+    os.mkfifo(out / "pipe")
+    (out / "link").symlink_to(tmp_path / "outside")
+    path = out / place if (out / place).exists() else tmp_path / place
+    edited = FileResult("a.fa", FileStatus.DONE, result={"outputs": {"viral.fasta": str(path)}})
+    with pytest.raises(OSError, match=f"{place} is not a file in .*out: rerun a.fa"):
+        MergedOutputs(Path(), out).write([edited])
+    assert not (out / "launch.viral.fasta").exists()
 
 
 @pytest.mark.parametrize("failed", [0, 1])

@@ -123,6 +123,15 @@ def test_a_file_in_no_share_is_left(tmp_path):
     assert "added during the launch" in rows(tmp_path)[2]["error"]
 
 
+def test_a_named_pipe_in_place_of_a_table_is_not_opened(tmp_path, capsys):
+    table_of(tmp_path, 0, [tmp_path / "a"]).end()
+    own = FileShare(1, 2).folder(tmp_path)
+    own.mkdir()
+    os.mkfifo(own / "launch.json")
+    assert not join_tables(tmp_path, tmp_path, [tmp_path / "a"], {}, 2)
+    assert "launch.json is not a regular file: remove it and rerun" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("damaged", ["{", "{}", "[]"])
 def test_a_damaged_table_of_another_task_masks_no_error_and_stops_no_work(
     damaged, folder, tmp_path, capsys
