@@ -114,7 +114,7 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         calls=calls,
         classes=opened.classes,
         extracts=_extracts_of(options),
-        rules=InputRules(strict=options.strict),
+        rules=InputRules(strict=options.strict, max_record=options.max_record),
         bundle_window=opened.window,
         outputs={
             **({"published_files": True} if opened.name in published_names() else {}),

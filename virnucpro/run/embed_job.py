@@ -167,7 +167,7 @@ def embed_job(inputs: Inputs, options: EmbedOptions) -> Job:
     found = known if isinstance(known, NamedEncoder) else find_encoder(options.encoder)
     found = replace(found, spec=pooled_spec(found.spec, pooling))
     whole = IndexSpec(kind="whole", alphabet=Alphabet[found.spec.view.upper()])
-    rules = InputRules(strict=options.strict, any_alphabet=options.force_alphabet)
+    rules = InputRules(options.strict, options.force_alphabet, options.max_record)
     job = vectors_job(inputs, (found,), whole, options)
     return replace(job, formats=formats, rules=rules)
 

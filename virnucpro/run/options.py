@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from virnucpro.classifier.call_options import PRESETS, PresetName
 from virnucpro.option import declaration, inner_share, integer_from, like, option, positive, share
+from virnucpro.sequences.entries import MAX_RECORD
 
 if TYPE_CHECKING:
     from virnucpro.encoders.pooling import Long, Method
@@ -174,6 +175,15 @@ class PredictOptions:
         default_text="remove gaps, and give sequences with invalid letters the status "
         "invalid_letters",
     )
+    max_record: int = option(
+        MAX_RECORD,
+        "--max-record",
+        metavar="LETTERS",
+        parse=positive,
+        group="inputs",
+        help="maximum letters of a sequence; an input with a longer one is refused, before it "
+        "fills the memory",
+    )
     embeddings: EmbeddingsDtype | None = option(
         None,
         "--embeddings",
@@ -212,6 +222,7 @@ class FramesOptions:
     tiling: "Tiling" = like(PredictOptions, "tiling", "published")
     genetic_code: int = like(PredictOptions, "genetic_code", 1)
     strict: bool = like(PredictOptions, "strict")
+    max_record: int = like(PredictOptions, "max_record")
     force: bool = option(False, "--force", group="existing run", help="replace existing files")
 
 
@@ -290,6 +301,7 @@ class EmbedOptions:
         default_text="h5, which is always written",
     )
     strict: bool = like(PredictOptions, "strict")
+    max_record: int = like(PredictOptions, "max_record")
     force_alphabet: bool = option(
         False,
         "--force-alphabet",

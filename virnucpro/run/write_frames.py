@@ -11,6 +11,7 @@ from virnucpro.console import say
 from virnucpro.durable import finished_name, write_file
 from virnucpro.errors import UsageError
 from virnucpro.run.job import Inputs, inputs_of, require_inputs
+from virnucpro.sequences.entries import MAX_RECORD
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
@@ -30,6 +31,7 @@ def write_frames(
     genetic_code: int,
     force: bool = False,
     strict: bool = False,
+    max_record: int = MAX_RECORD,
 ) -> Iterator[Path]:
     """Write the files of ``virnucpro frames``; yield the path of each file when it is complete.
 
@@ -41,7 +43,8 @@ def write_frames(
     Raises
     ------
     InputError
-        When an input cannot be read; with `strict`, also if it has gaps or invalid letters.
+        When an input cannot be read, or has a record of more than `max_record` letters; with
+        `strict`, also if it has gaps or invalid letters.
     UsageError
         When there is no input, two inputs would have the same output files, an output file exists
         and `force` is not given, or an output file is also an input.
@@ -57,7 +60,7 @@ def write_frames(
             raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):
         with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
-            rules = InputRules(strict=strict)
+            rules = InputRules(strict=strict, max_record=max_record)
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
             for warning in filter(None, (*index.warnings, names_warning(index))):
                 say(f"warning: {name}: {warning}")

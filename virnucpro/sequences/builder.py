@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.arrays import IntArray
-from virnucpro.console import shortened
 from virnucpro.durable import sync_folder, temporary_beside
-from virnucpro.errors import InputError, RunExistsError, StoreError, UsageError
+from virnucpro.errors import RunExistsError, StoreError, UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
     OPTIONAL_COLUMNS,
@@ -158,7 +157,7 @@ class _Reader:
     ) -> None:
         self._alphabet = spec.alphabet
         self._qualities = qualities
-        self._strict = rules.strict
+        self._rules = rules
         self.counts = [0, 0]
         self._inputs = inputs
         self._digests = [ContentDigest(str(one)) for one in inputs]
@@ -194,14 +193,10 @@ class _Reader:
 
     def _batches_of(self, path: Input) -> Iterator[_Batch]:
         batch, size = _Batch([], [], [], []), 0
-        records = read_records(path, self._alphabet, strict=self._strict)
+        longest = min(self._rules.max_record, _LONGEST)
+        records = read_records(path, self._alphabet, strict=self._rules.strict, longest=longest)
         for number, record in enumerate(records, 1):
             name, sequence, gaps, problem, qualities = record
-            if len(sequence) > _LONGEST:
-                raise InputError(
-                    f"{path}: record {shortened(name)}: {len(sequence):,} letters, more than the "
-                    f"limit of {_LONGEST:,}; split the record"
-                )
             if gaps or problem or name.startswith(UNNAMED):
                 self._notes.add(number, record)
                 if problem:

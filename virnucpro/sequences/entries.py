@@ -164,10 +164,14 @@ def _decompress(blocks: Iterator[bytes], compression: str, path: Input) -> Itera
         ) from error
 
 
+MAX_RECORD = 1_000_000_000
+"""Default limit of the letters of one record, which all are in memory at once."""
 _HEADER_BYTES = 1 << 24
 
 
-def split_fasta(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, bytes, None]]:
+def split_fasta(
+    blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD
+) -> Iterator[tuple[bytes, bytes, None]]:
     r"""Divide a FASTA file into entries.
 
     Lines end in ``\n``, ``\r\n`` or ``\r``. A line that begins with ``>`` starts an entry; a ``>``
@@ -179,26 +183,36 @@ def split_fasta(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, b
         Content of the file; its first byte is the first ``>``.
     path
         Name of the file for errors.
+    longest
+        Maximum letters of a record that continues over several blocks.
 
     Yields
     ------
     header : bytes
         The first line, without ``>``.
     body : bytes
-        All other lines, including their line ends.
+        All other lines, with or without their line ends.
     qualities : None
         FASTA has none.
 
     Raises
     ------
     InputError
-        When a header is longer than 16 MiB.
+        When a header is longer than 16 MiB, or a record exceeds the limit: a small compressed file
+        could fill the memory.
     """
     header: bytes | None = None
     pieces: list[bytes] = []
+    size = 0
     for text in _with_whole_headers(blocks, path):
         continued, *entries = _at_headers(text)
-        pieces.append(continued)
+        letters = continued.replace(b"\n", b"")
+        pieces.append(letters)
+        size += len(letters)
+        if size > longest and header is not None:
+            raise too_long(path, f"record {shortened(header.decode('latin-1'))}", longest)
+        if entries:
+            size = 0
         for entry in entries:
             if header is not None:
                 yield header, b"".join(pieces), None
@@ -206,6 +220,14 @@ def split_fasta(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, b
             pieces = [body]
     if header is not None:
         yield header, b"".join(pieces), None
+
+
+def too_long(path: Input, place: str, longest: int) -> InputError:
+    """Return the error about a record with more letters than the limit `longest`."""
+    return InputError(
+        f"{path}: {place} has more than {longest:,} letters; split it, or set --max-record to its "
+        "length (its letters need several times as many bytes of memory)"
+    )
 
 
 def _with_whole_headers(blocks: Iterator[bytes], path: Input) -> Iterator[bytes]:
@@ -251,7 +273,9 @@ _TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
 _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
 
 
-def split_fastq(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, bytes, bytes]]:
+def split_fastq(
+    blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD
+) -> Iterator[tuple[bytes, bytes, bytes]]:
     r"""Divide a FASTQ file into records of four lines each.
 
     Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
@@ -262,6 +286,8 @@ def split_fastq(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, b
         Content of the file; its first byte is the first ``@``.
     path
         Name of the file for errors.
+    longest
+        Maximum bytes of a line that continues over several blocks.
 
     Yields
     ------
@@ -275,12 +301,13 @@ def split_fastq(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, b
     Raises
     ------
     InputError
-        When a record does not have four lines, or the number of qualities is not the number of
-        letters.
+        When a record does not have four lines, the number of qualities is not the number of
+        letters, or a line exceeds the limit.
     """
     from dnaio import FastqFormatError, FastqReader  # noqa: PLC0415 - for FASTQ only
 
-    escaped = _Escaped(_without_trailing_blank_lines(blocks))
+    lines = _without_long_lines(blocks, path, longest)
+    escaped = _Escaped(_without_trailing_blank_lines(lines))
     stream = BufferedReader(BlockStream(escaped))
     try:
         for record in FastqReader(stream):
@@ -298,6 +325,20 @@ def split_fastq(blocks: Iterator[bytes], path: Input) -> Iterator[tuple[bytes, b
         raise InputError(
             f"{path}: {shortened(str(error))}; repair the file or create it again"
         ) from error
+
+
+def _without_long_lines(blocks: Iterator[bytes], path: Input, longest: int) -> Iterator[bytes]:
+    """Yield the blocks; raise InputError for a line of several blocks that exceeds the limit."""
+    size = n_ended = 0
+    for block in blocks:
+        end = block.find(b"\n")
+        size += len(block) if end < 0 else end
+        if size > longest:
+            raise too_long(path, f"line {n_ended + 1:,}", longest)
+        if end >= 0:
+            size = len(block) - 1 - block.rfind(b"\n")
+            n_ended += block.count(b"\n")
+        yield block
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:

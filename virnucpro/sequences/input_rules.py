@@ -9,6 +9,7 @@ from typing import Final
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
+from virnucpro.sequences.entries import MAX_RECORD
 from virnucpro.sequences.qualities import first_invalid
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
 from virnucpro.sequences.spec import InputFile
@@ -33,10 +34,13 @@ class InputRules:
         Refuse gaps and invalid letters, instead of answering the other records.
     any_alphabet
         Accept files that look like the other alphabet, or of which most records are invalid.
+    max_record
+        Maximum letters of a record; a file with a longer one is refused.
     """
 
     strict: bool = False
     any_alphabet: bool = False
+    max_record: int = MAX_RECORD
 
 
 def nucleotide_share(sequences: Sequence[bytes]) -> float | None:

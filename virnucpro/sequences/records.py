@@ -33,12 +33,14 @@ from typing import Final, NamedTuple
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.entries import (
+    MAX_RECORD,
     BlockStream,
     Input,
     OpenInput,
     read_blocks,
     split_fasta,
     split_fastq,
+    too_long,
 )
 
 _LINES_A_RECORD = 4
@@ -147,7 +149,11 @@ _INVALID_SPELLING = bytes(
 
 
 def read_records(
-    path: Input, alphabet: Alphabet = Alphabet.NUCLEOTIDE, *, strict: bool = True
+    path: Input,
+    alphabet: Alphabet = Alphabet.NUCLEOTIDE,
+    *,
+    strict: bool = True,
+    longest: int = MAX_RECORD,
 ) -> Iterator[Record]:
     """Read the records of a FASTA or FASTQ file, plain or compressed, in the order of the file.
 
@@ -163,6 +169,8 @@ def read_records(
     strict
         Refuse gaps and invalid letters; False: remove gaps, and mark records with other letters as
         invalid.
+    longest
+        Maximum letters of a record.
 
     Yields
     ------
@@ -172,14 +180,16 @@ def read_records(
     Raises
     ------
     InputError
-        When the file cannot be read or decompressed, or is neither FASTA nor FASTQ. With `strict`,
-        also when a record contains a gap or a letter outside the alphabet.
+        When the file cannot be read or decompressed, is neither FASTA nor FASTQ, or has a longer
+        record. With `strict`, also when a record contains a gap or a letter outside the alphabet.
     """
     spelling = _SPELLING[alphabet]
-    for number, (header, body, qualities) in enumerate(_entries(path), 1):
+    for number, (header, body, qualities) in enumerate(_entries(path, longest), 1):
         letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
         sequence = letters.translate(spelling, _SPACE)
         name = _name(header) or f"{UNNAMED}{number}"
+        if len(sequence) > longest:
+            raise too_long(path, f"record {number} ({shortened(name)})", longest)
         if b"\0" in header:
             raise InputError(
                 f"{path}: record {number} ({shortened(name)}): the header contains a NUL byte; "
@@ -227,7 +237,7 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
-def _entries(path: Input) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+def _entries(path: Input, longest: int) -> Iterator[tuple[bytes, bytes, bytes | None]]:
     """Yield header, body and qualities of each entry of a file.
 
     The first byte of the file selects FASTA, without qualities, or FASTQ.
@@ -240,9 +250,9 @@ def _entries(path: Input) -> Iterator[tuple[bytes, bytes, bytes | None]]:
             break
     content = chain([start], blocks)
     if start.startswith(b">"):
-        yield from split_fasta(content, path)
+        yield from split_fasta(content, path, longest)
     elif start.startswith(b"@"):
-        yield from split_fastq(content, path)
+        yield from split_fastq(content, path, longest)
     elif start:
         raise InputError(
             f"{path}: neither FASTA nor FASTQ: the file starts with {start[:20]!r} instead of > or "

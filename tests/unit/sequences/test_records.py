@@ -5,6 +5,7 @@ import lzma
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -360,6 +361,31 @@ def test_fastq_records_do_not_depend_on_the_block_size(records, size):
     content = "".join(f"@{n}\n{s}\n+\n{'I' * len(s)}\n" for n, s in records).encode()
     split = list(split_fastq(in_blocks(content, size), "a"))
     assert split == [(n.encode(), s.encode(), b"I" * len(s)) for n, s in records]
+
+
+BOMBS = [(b">a b\n", b"A", "record a b"), (b">a\n", b"A\n", "record a"), (b"@a\n", b"A", "line 2")]
+
+
+@pytest.mark.parametrize(("start", "piece", "place"), BOMBS)
+def test_a_long_record_is_refused_before_it_fills_the_memory(tmp_path, start, piece, place):
+    path, longest = tmp_path / "bomb.gz", 4_000_000
+    with gzip.open(path, "wb", 1) as stream:
+        stream.write(start)
+        for _ in range(64):
+            stream.write(piece * (1 << 20))
+    tracemalloc.start()
+    with pytest.raises(InputError, match=f"{place} has more than 4,000,000 letters; split it"):
+        list(read_records(str(path), longest=longest))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * longest
+
+
+@pytest.mark.parametrize("content", [b">a\nACG\nTA\n", b"@a\nACGTA\n+\nIIIII\n"])
+def test_the_limit_of_a_record_counts_its_letters(read, content):
+    assert [one.sequence for one in read(content, longest=5)] == [b"ACGTA"]
+    with pytest.raises(InputError, match=r"record 1 \(a\) has more than 4 letters"):
+        read(content, longest=4)
 
 
 def test_a_header_of_more_than_16_mib_is_rejected():
