@@ -163,8 +163,8 @@ class PredictOptions:
         parse=integer_from(0),
         group="inputs",
         help="least length of a sequence in bases; shorter ones get the status too_short",
-        default_text="the shortest that the calibration of the bundle can call (mini: 100); a third "
-        "of a window without a calibration, and 0 with the tiling published",
+        default_text="the shortest that the calibration of the bundle can call (mini: 100); a "
+        "third of a window without a calibration, and 0 with the tiling published",
         in_numbers=True,
     )
     strict: bool = option(
