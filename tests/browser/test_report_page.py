@@ -83,10 +83,10 @@ def test_the_table_is_filtered_and_paged(page):
     assert "Showing 1-25 of 74 rows" in page.locator("#records-table").inner_text()
     page.click("#records-table .tabulator-page[data-page=next]")
     assert "Showing 26-50 of 74" in page.locator("#records-table").inner_text()
-    type_in(page, "#records-table", "Filter by sequence", "contig_1")
+    type_in(page, "#records-table", "Filter by seq_name", "contig_1")
     page.wait_for_selector("#records-count:has-text('11 of 74 match the filters')")
     assert all("contig_1" in name for name in column(page, "seq_name"))
-    type_in(page, "#records-table", "Least bases", "1000000")
+    type_in(page, "#records-table", "Least length", "1000000")
     page.wait_for_selector("#records-table :text('Nothing matches the filters.')")
 
 
@@ -123,13 +123,13 @@ def test_the_regions_of_provirus_candidates_are_chosen_from_a_list(folder, opene
 
 
 def test_hostile_names_are_shown_as_text(page):
-    type_in(page, "#records-table", "Filter by sequence", "alert(")
+    type_in(page, "#records-table", "Filter by seq_name", "alert(")
     page.wait_for_selector("#records-count:has-text('3 of 74')")
     assert set(column(page, "seq_name")) == {HOSTILE[0], HOSTILE[1], HOSTILE[2]}
-    type_in(page, "#records-table", "Filter by sequence", "%1B")
+    type_in(page, "#records-table", "Filter by seq_name", "%1B")
     page.wait_for_selector("#records-count:has-text('1 of 74')")
     assert column(page, "seq_name") == ["esc%1B[31mred"]
-    type_in(page, "#records-table", "Filter by sequence", "LLLL")
+    type_in(page, "#records-table", "Filter by seq_name", "LLLL")
     page.wait_for_selector("#records-table .tabulator-row:has-text('LLLL')")
     assert column(page, "seq_name") == ["L" * 50 + "…" + "L" * 29]
     assert page.locator("img, iframe, object").count() == 0

@@ -36,7 +36,7 @@ def test_viral_records_are_written_with_score_and_length(run):
     viral = [row for row in rows(folder / "predictions.tsv") if row["call"] == "viral"]
     assert viral
     found = names(folder / "viral.fasta")
-    fields = ("score", "length", "file", "record")
+    fields = ("probability", "score", "length", "file", "record")
     assert found == [[r["seq_name"], *(f"{name}={r[name]}" for name in fields)] for r in viral]
 
 

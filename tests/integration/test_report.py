@@ -357,13 +357,14 @@ def with_candidates(run, wanted):
         key = (row["seq_name"], row["file"], row["record"])
         if wanted(row):
             row["topology"] = "provirus_candidate"
-            regions += [(*key, 1, 50, 50, "non-viral", 0.1), (*key, 51, 90, 40, "viral", 0.8)]
+            regions.append((*key, 1, 50, 50, "non-viral", "NA", 0.1))
+            regions.append((*key, 51, 90, 40, "viral", 0.9, 0.8))
         elif row["score"] != "NA":
-            regions.append((*key, 1, 40, 40, "viral", row["score"]))
+            regions.append((*key, 1, 40, 40, "viral", 0.7, row["score"]))
     run.predictions.write_text(
         "\n".join([header, *("\t".join(row.values()) for row in rows), ""]), encoding="utf-8"
     )
-    head = ("seq_name", "file", "record", "start", "end", "length", "state", "score")
+    head = ("seq_name", "file", "record", "start", "end", "length", "state", "probability", "score")
     table = ["\t".join(map(str, row)) + "\n" for row in (head, *regions)]
     (run.root / "regions.tsv").write_text("".join(table), encoding="utf-8")
 
@@ -383,6 +384,7 @@ def test_provirus_candidates_have_half_of_the_tracks_and_the_first_regions(run, 
     assert shown["topology"][:34] == ["provirus_candidate"] * 34
     assert {*shown["topology"][34:]} == {None}
     assert shown["state"][:34] == ["viral"] * 17 + ["non-viral"] * 17
+    assert shown["probability"][16:18] == [0.9, None]
     assert shown["score"][34:] == sorted(shown["score"][34:], reverse=True)
 
 
@@ -447,6 +449,16 @@ def test_figures_are_drawn(kind, run, tmp_path):
         assert first.startswith(marks[kind])
         assert main(["plot", str(run.root), *words, "-o", str(path)]) == 0
         assert path.read_bytes() == first
+
+
+@pytest.mark.usefixtures("fonts")
+def test_the_highest_bar_does_not_touch_the_frame(run, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("virnucpro.report.plots._save", lambda figure, _: drawn.append(figure))
+    assert main(["plot", str(run.root), "-o", str(tmp_path / "x.png")]) == 0
+    (axes,) = drawn[0].axes
+    highest = max(bar.get_y() + bar.get_height() for bar in axes.patches)
+    assert axes.get_ylim() == (0, pytest.approx(1.05 * highest))
 
 
 @pytest.mark.usefixtures("fonts")

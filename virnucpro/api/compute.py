@@ -110,7 +110,9 @@ def compute(
         The errors of `virnucpro.compute.predict.predict`. A temporary folder is removed.
     """
     leave_unguarded_import()
-    folder, make = RunFolder(options.outdir), partial(job_of, **values_of(declared, options))
+    name = Path(source).name if isinstance(source, str | os.PathLike) else "sequences"
+    folder = RunFolder(options.outdir, name=name)
+    make = partial(job_of, **values_of(declared, options))
     try:
         with inputs_from(source) as inputs:
             run = _in_memory if _needs_no_folder(inputs, options, model) else _in_folder

@@ -158,7 +158,8 @@ class Result(RunOutput):
         calls, reporter = CallOptions(**rule), Reporter()
         if self._folder.memory is not None:
             memory = self._folder.memory.rescored(calls)
-            return Result(RunFolder(None, memory), memory.outcome, self.warnings)
+            folder = RunFolder(None, memory, name=self._folder.name)
+            return Result(folder, memory.outcome, self.warnings)
         rescore(run_of(self), calls, reporter)
         run = Run.open(run_of(self))
         scores = call_run(run, survey_segments(run, reporter))

@@ -30,6 +30,8 @@ class RunFolder:
         Folder of the run; None for a temporary folder in TMPDIR, made when its path is first read.
     memory
         The run, if it was computed in memory; it is written when the path is first read.
+    name
+        Last part of the path of a temporary folder: the name of the sample in a report.
 
     Attributes
     ----------
@@ -43,10 +45,15 @@ class RunFolder:
     """
 
     def __init__(
-        self, outdir: str | os.PathLike[str] | None, memory: "MemoryRun | None" = None
+        self,
+        outdir: str | os.PathLike[str] | None,
+        memory: "MemoryRun | None" = None,
+        *,
+        name: str = "sequences",
     ) -> None:
         self.temporary = outdir is None
         self.memory = memory
+        self.name = name
         self._path = None if outdir is None else _absolute(outdir)
         self._remove: Callable[[], object] | None = None
         self._closed = False
@@ -69,8 +76,8 @@ class RunFolder:
             parent = Path(tempfile.mkdtemp(prefix=TEMPORARY))
             self._remove = weakref.finalize(self, _remove, parent, os.getpid())
             if self.memory is not None:
-                self.memory.write(parent / "run")
-            self._path = parent / "run"
+                self.memory.write(parent / self.name)
+            self._path = parent / self.name
         return self._path
 
     def close(self) -> None:

@@ -18,12 +18,12 @@ from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
-from virnucpro.classifier.head import CLASSES, head_sizes
+from virnucpro.classifier.head import CLASSES, VIRAL, head_sizes
 from virnucpro.console import printable
 from virnucpro.durable import write_file
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.registry import config_of
-from virnucpro.encoders.weights.shapes import read_shapes
+from virnucpro.encoders.weights.shapes import read_shapes, read_tensors
 from virnucpro.errors import BundleError, UsageError
 
 _log: Final = logging.getLogger("virnucpro.bundles")
@@ -68,6 +68,20 @@ def open_bundle(name_or_path: str) -> Bundle:
     if warning is not None and bundle.path not in _embedded().values():
         _log.warning("warning: bundle %s: %s", bundle.name, warning)
     return bundle
+
+
+def viral_classes(bundle: Bundle) -> tuple[str, ...]:
+    """Return the names of the viral classes; empty for a classifier of two classes or none.
+
+    Raises
+    ------
+    BundleError
+        If the file of the classifier cannot be read.
+    """
+    if bundle.head is None or not bundle.classes:
+        return ()
+    viral = read_tensors(bundle.head, (VIRAL,))[VIRAL]
+    return tuple(name for name, one in zip(bundle.classes, viral, strict=True) if one)
 
 
 def find_bundle(name_or_path: str) -> Path:
@@ -203,9 +217,9 @@ def _classification(bundle: Bundle) -> list[str]:
     for name, preset in calibration.presets.items():
         lines.append(
             f"preset {name}: viral from a probability of {preset.viral:.3f}, non-viral below "
-            f"{preset.non_viral:.3f} (prevalence {calibration.prevalence:g})"
+            f"{preset.non_viral:.3f}"
         )
-    return lines
+    return [*lines, "probabilities are those at the prevalence of the input (--prevalence)"]
 
 
 def _known() -> dict[str, Path]:

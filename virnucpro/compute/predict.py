@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import open_bundle, viral_classes
 from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
@@ -113,6 +113,7 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         calibration=opened.calibration,
         calls=calls,
         classes=opened.classes,
+        viral_classes=viral_classes(opened),
         extracts=_extracts_of(options),
         rules=InputRules(strict=options.strict, max_record=options.max_record),
         bundle_window=opened.window,

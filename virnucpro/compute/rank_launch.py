@@ -173,6 +173,7 @@ def _workload(run: Run, plan: Sequence[int], workers: int) -> Workload:
         workers=workers,
         protein=index.spec.alphabet is Alphabet.PROTEIN,
         resumed=rows < index.n_rows,
+        model=Path(str(run.manifest.parameters["bundle"])).name,
     )
 
 

@@ -47,7 +47,9 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
         label = "threshold of viral calls"
         axes.axvline(facts.drawn_threshold, color="black", lw=0.8, ls="--", label=label)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set(xlim=(0, 1), xlabel=column, ylabel="sequences", title=_plain(facts.sample))
+    # matplotlib leaves no margin above stacked bars.
+    axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(1.0, bottom.max())))
+    axes.set(xlabel=column, ylabel="sequences", title=_plain(facts.sample))
     axes.legend(frameon=False, fontsize="small")
     _save(figure, path)
 

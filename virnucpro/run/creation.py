@@ -218,6 +218,7 @@ def new_manifest(
         encoders=[_encoder_entry(encoder, job) for encoder in job.encoders],
         calibration=job.calibration,
         classes=job.classes,
+        viral_classes=job.viral_classes,
         calls={} if job.calls is None else asdict(job.calls),
         extracts={} if job.extracts is None else asdict(job.extracts),
         formats=job.formats or (),

@@ -82,6 +82,8 @@ class Job:
         Calibration of the bundle as JSON; None if it has none.
     classes
         Names of the classifier's classes; empty for a classifier of two classes.
+    viral_classes
+        Those of the classes that are viral.
     calls
         Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
         rule does not affect vectors or scores, so a resume may change it.
@@ -121,6 +123,7 @@ class Job:
     calibration: Mapping[str, object] | None = None
     calls: CallOptions | None = None
     classes: tuple[str, ...] = ()
+    viral_classes: tuple[str, ...] = ()
     extracts: ExtractOptions | None = None
     formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)

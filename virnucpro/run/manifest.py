@@ -13,7 +13,7 @@ from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _OTHER_PARAMETERS = (
     "Use the parameters of the run, choose another output folder, or replace the run with --force."
 )
@@ -63,8 +63,8 @@ class Manifest:
     prevalence
         Fields of the `Prevalence` that the tables follow; None before them, and without a
         calibration or a scored record.
-    classes
-        Names of the classifier's classes; empty for a classifier of two classes.
+    classes, viral_classes
+        Names of the classifier's classes, and of the viral ones; empty for two classes.
     tables_complete
         Whether all outputs are written as `calls`, `extracts`, `formats` and `outputs` say.
     formats
@@ -97,6 +97,7 @@ class Manifest:
     calls: Mapping[str, Any] = field(default_factory=dict)
     prevalence: Mapping[str, float] | None = None
     classes: Sequence[str] = ()
+    viral_classes: Sequence[str] = ()
     tables_complete: bool = False
     extracts: Mapping[str, Any] = field(default_factory=dict)
     formats: Sequence[str] = ()

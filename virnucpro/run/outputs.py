@@ -276,7 +276,15 @@ def call_run(run: Run, coverage: Coverage) -> RunScores:
         other_window=manifest.has_other_window,
     )
     return RunScores(
-        index, coverage, windows, records, calls, calibration, manifest.classes, manifest.labels
+        index,
+        coverage,
+        windows,
+        records,
+        calls,
+        calibration=calibration,
+        classes=manifest.classes,
+        viral_classes=manifest.viral_classes,
+        labels=manifest.labels,
     )
 
 

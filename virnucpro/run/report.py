@@ -23,7 +23,7 @@ from virnucpro.tables.source import RunScores
 _COMMON_NAMES: Final = {
     *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
 }
-"""Names of run folders that many samples share: the folder above is added."""
+"""Names of run folders that many samples share: the next other folder above is added."""
 
 
 def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: bool = True) -> None:
@@ -154,25 +154,34 @@ def _require_tables(run: RunDirectory) -> None:
 
 
 def sample_names(folders: Sequence[Path]) -> list[str]:
-    """Return a name for each run: that of its folder, with the folder above if that is common.
+    """Return a name for each run: that of its folder, with a folder above if that is common.
 
-    Equal names get more of their paths, so that the names are unique.
+    Folders above with a common name are left out. Equal names get more of their paths, so that the
+    names are unique.
     """
     paths = [Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - keeps links
-    parts = [2 if path.name.lower() in _COMMON_NAMES else 1 for path in paths]
+    choices = [_longer_names(path) for path in paths]
+    numbers = [0] * len(paths)
     while True:
-        names = [
-            "_".join(path.parts[1:][-number:]) or path.name
-            for path, number in zip(paths, parts, strict=True)
-        ]
+        names = [own[number] for own, number in zip(choices, numbers, strict=True)]
         count = Counter(names)
         longer = [
-            number + (count[name] > 1 and number < len(path.parts) - 1)
-            for name, number, path in zip(names, parts, paths, strict=True)
+            number + (count[name] > 1 and number < len(own) - 1)
+            for name, number, own in zip(names, numbers, choices, strict=True)
         ]
-        if longer == parts:
+        if longer == numbers:
             return names
-        parts = longer
+        numbers = longer
+
+
+def _longer_names(path: Path) -> list[str]:
+    """Return the possible names of a run, from the shortest to the whole path."""
+    *above, own = path.parts[1:] or (path.name,)
+    telling = [part for part in above if part.lower() not in _COMMON_NAMES]
+    first = min(len(telling), own.lower() in _COMMON_NAMES)
+    shorter = range(first, len(telling) + 1)
+    parts = [[*telling[len(telling) - number :], own] for number in shorter]
+    return ["_".join(part) for part in (*parts, [*above, own])]
 
 
 _NAMED: Final = 3

@@ -42,6 +42,8 @@ class Workload:
         Whether other rows of the run are finished already.
     shared
         Whether other tasks compute the same rows: nobody knows which of them this launch computes.
+    model
+        Name of the bundle or encoder.
     """
 
     records: int
@@ -51,6 +53,7 @@ class Workload:
     protein: bool
     resumed: bool
     shared: bool = False
+    model: str = "the model"
 
 
 class Reporter:
@@ -126,11 +129,19 @@ class _Pace:
         rate = gained / since if since > 0 else 0.0
         if rate > 0:
             times.append(f"{self._amount(rate * work.letters)}/s")
+        if self._first is None:
+            times.append(f"loading {work.model}")
         times.append(f"{duration(self.elapsed)} elapsed")
         if rate > 0 and not work.shared:
             times.append(f"{duration((1 - self._share) / rate)} left")
         separator = ", " if width >= _WIDE else ",\n"
         return separator.join((", ".join(parts), ", ".join(times)))
+
+    def activity(self, status: "WorkerStatus") -> str:
+        """Return what a worker does, such as ``loading mini`` before its first row."""
+        if status.state != "running" or status.done:
+            return str(status.state)
+        return "first batch" if status.began_at else f"loading {self._work.model}"
 
     def last_line(self) -> str:
         """Return what was computed, and how fast."""
@@ -168,8 +179,8 @@ class Lines:
             return
         self._pace.update(statuses)
         if self._is_time():
-            workers = ", ".join(f"{rank} {one.state}" for rank, one in sorted(statuses.items()))
-            say(f"{self._pace.share:.0%}: {self._pace.text()}; workers: {workers}")
+            workers = (f"{n} {self._pace.activity(one)}" for n, one in sorted(statuses.items()))
+            say(f"{self._pace.share:.0%}: {self._pace.text()}; workers: {', '.join(workers)}")
 
     def end(self) -> None:
         """Print what was computed."""
@@ -194,11 +205,12 @@ class Bars:
         self._console = Console(stderr=True)
         self._progress = progress.Progress(
             progress.TextColumn("{task.description}"),
-            progress.BarColumn(bar_width=10),
+            progress.BarColumn(bar_width=None),
             progress.TaskProgressColumn(show_speed=False),
             progress.TextColumn("{task.fields[text]}"),
             console=self._console,
             transient=True,
+            expand=True,
         )
         self._pace: _Pace | None = None
         self._reading: Any = None
@@ -219,7 +231,8 @@ class Bars:
             self._progress.remove_task(self._reading)
             self._reading = None
         self._pace = _Pace(work, time.monotonic)
-        self._whole = self._progress.add_task("all", total=1.0, text="")
+        text = self._pace.text(self._console.width)
+        self._whole = self._progress.add_task("all", total=1.0, text=text)
         self._progress.start()
 
     def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
@@ -236,7 +249,7 @@ class Bars:
                 self._workers[rank],
                 completed=status.done,
                 total=status.total or None,
-                text=str(status.state),
+                text=self._pace.activity(status),
             )
 
     def end(self) -> None:
@@ -276,6 +289,10 @@ def summary(outcome: "Outcome") -> Iterator[str]:
         yield outcome.expectation.text
     names = ", ".join(path.name for path in outcome.files)
     yield f"written to {outcome.root}: {names}"
+    if outcome.calls.get("viral") or outcome.proviruses:
+        for path in outcome.files:
+            if path.name.startswith("viruses."):
+                yield f"viruses and proviruses for the next tool: {path}"
 
 
 def quarantine_warning(outcome: "Outcome") -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import open_bundle, viral_classes
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.head import load_head
@@ -148,6 +148,7 @@ def _scored_by(
         thresholds=bundle.thresholds,
         calibration=bundle.calibration,
         classes=bundle.classes,
+        viral_classes=viral_classes(bundle),
         bundle_window=bundle.window,
     )
     return replace(run, manifest=manifest), replace(coverage, scores=scores)

@@ -150,7 +150,7 @@ class Predictions(_InRecords):
 
     @column("text", "report")
     def likely_source(self) -> Values:
-        """Most probable class of the classifier, such as `rna_virus` or `bacteria`."""
+        """Most probable class, such as `rna_virus` or `bacteria`; `NA` if it contradicts `call`."""
         return named((NA, *self.run.classes), self.run.sources[self.rows] + 1)
 
     file = _InRecords.file

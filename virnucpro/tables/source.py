@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.classifier.calibration import Calibration
-from virnucpro.classifier.consensus import RecordScores, Status
+from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
 from virnucpro.classifier.regions import Regions, find_regions
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
@@ -29,8 +30,9 @@ class RunScores:
         Calls of windows, in blocks; scores and calls of records.
     calibration
         Calibration of the bundle; None if it has none.
-    classes, labels
-        Names of the classes of the classifier, and of the two classes of the scores.
+    classes, viral_classes, labels
+        Names of the classes of the classifier, of the viral ones among them, and of the two classes
+        of the scores.
     """
 
     index: SequenceIndex
@@ -40,12 +42,18 @@ class RunScores:
     calls: RecordCalls
     calibration: Calibration | None = None
     classes: Sequence[str] = ()
+    viral_classes: Sequence[str] = ()
     labels: Sequence[str] = ()
 
     @cached_property
     def sources(self) -> IntArray:
-        """Most probable class of each record, ``(n_records,)``: a position in `classes`, or -1."""
-        return likely_sources(self.index, self.windows, self.coverage, len(self.classes))
+        """Most probable class of each record, ``(n_records,)``: a position in `classes`, or -1.
+
+        -1 also if the class contradicts the call.
+        """
+        found = likely_sources(self.index, self.windows, self.coverage, len(self.classes))
+        viral = np.isin(self.classes, self.viral_classes)
+        return agreeing(found, viral, self.calls.call) if viral.any() else found
 
     @cached_property
     def regions(self) -> Regions | None:
@@ -98,6 +106,20 @@ def likely_sources(
         totals = np.where(of_pieces.any(axis=1, keepdims=True), of_pieces, of_windows)
         sources[first:last] = np.where(totals.any(axis=1), totals.argmax(axis=1), -1)
     return sources
+
+
+def agreeing(sources: IntArray, viral: BoolArray, call: npt.NDArray[np.uint8]) -> IntArray:
+    """Return the source of each record, or -1 where it contradicts the call.
+
+    Parameters
+    ----------
+    sources, call
+        ``(n_records,)``: the class, or -1, and the code of the `Call`.
+    viral
+        ``(n_classes,)``, which classes are viral.
+    """
+    opposite = np.where(viral[sources], Call.NON_VIRAL, Call.VIRAL)
+    return np.where(call == opposite, -1, sources)
 
 
 def _owners(first: IntArray) -> IntArray:

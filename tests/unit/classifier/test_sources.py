@@ -3,13 +3,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from virnucpro.classifier.consensus import Status, call_windows
+from virnucpro.classifier.consensus import Call, Status, call_windows
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
-from virnucpro.tables.source import likely_sources
+from virnucpro.tables.source import agreeing, likely_sources
 
 RNG = np.random.default_rng(6)
 WINDOWS = (2, 1, 1, 3, 0)
@@ -88,3 +88,17 @@ def test_pieces_decide_where_a_record_has_them(index_with):
     assert sources(index, windows, pieces=[B, B, B, C, MIXED]) == [1, 1, 1, 2, -1]
     lost = sources(index, windows, missing=(), pieces=[B, B, (0, 0, 0), C, C])
     assert lost == [1, 1, 2, 2, -1]  # without probabilities of pieces, those of windows count
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        (Call.VIRAL, [-1, 1, -1]),
+        (Call.NON_VIRAL, [0, -1, -1]),
+        (Call.AMBIGUOUS, [0, 1, -1]),
+        (Call.NOT_SCORED, [0, 1, -1]),
+    ],
+)
+def test_a_source_that_contradicts_the_call_is_left_out(call, wanted):
+    found, viral = np.array([0, 1, -1]), np.array([False, True])
+    assert agreeing(found, viral, np.full(3, call, np.uint8)).tolist() == wanted

@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-WORK = Workload(5_000, 40_000_000, 80_000, 2, protein=False, resumed=False)
+WORK = Workload(5_000, 40_000_000, 80_000, 2, protein=False, resumed=False, model="mini")
 
 
 def statuses(*done):
@@ -34,19 +34,24 @@ def test_a_line_states_amount_rate_elapsed_time_and_time_left(capsys):
     lines = Lines(clock)
     lines.begin(WORK)
     clock.now += 5
-    lines.show(statuses(0, 0))  # the models are loaded
+    lines.show(statuses(0, 0))
+    clock.now += 5
+    lines.show({**statuses(0), 1: replace(statuses(0)[0], began_at=107.0)})
+    shown = capsys.readouterr().err
+    assert "0%: 0.0 kb of 40.0 Mb, 0 of 5,000 sequences, loading mini, 10 s elapsed" in shown
+    assert "workers: 0 loading mini, 1 first batch" in shown
     clock.now += 1
     lines.show(statuses(2_000, 0))
     clock.now += 10
     lines.show(statuses(12_000, 10_000))
     shown = capsys.readouterr().err
     assert "28%: 11.0 Mb of 40.0 Mb, 1,375 of 5,000 sequences, 1.0 Mb/s" in shown
-    assert "16 s elapsed, 29 s left; workers: 0 running, 1 running" in shown
+    assert "21 s elapsed, 29 s left; workers: 0 running, 1 running" in shown
     clock.now += 4
     lines.show(statuses(40_000, 40_000))
     lines.end()
     lines.end()
-    assert capsys.readouterr().err == "[virnucpro] computed 40.0 Mb in 20 s (2.0 Mb/s)\n"
+    assert capsys.readouterr().err == "[virnucpro] computed 40.0 Mb in 25 s (1.6 Mb/s)\n"
 
 
 def test_a_task_shows_its_part_of_the_round_and_no_time_left(capsys):
@@ -96,6 +101,7 @@ def test_bars_fit_the_terminal_and_leave_a_line(monkeypatch, width):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
     assert "3.0 kb in 12 sequences" in text
     assert "38% 15.0 Mb of 40.0 Mb" in text
+    assert len(max(re.findall("[━╸╺]+", text.partition("38%")[2]))) >= width // 5
     assert " elapsed" in text
     assert "1,875 of 5,000 sequences" in text
     assert all(len(line) <= width for line in re.split(r"[\r\n]+", text))
@@ -124,6 +130,16 @@ def test_the_summary_counts_calls_and_reasons():
         ),
         "written to out: predictions.tsv, viral.fasta",
     ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "proviruses", "named"), [({"viral": 1}, 0, True), ({}, 1, True), ({}, 0, False)]
+)
+def test_the_last_line_names_the_file_to_take_on(calls, proviruses, named):
+    files = ("predictions.tsv", "viral.fasta", "viruses.fasta.gz")
+    found = replace(outcome({"scored": 3}, calls, files), proviruses=proviruses)
+    last = list(summary(found))[-1]
+    assert (last == "viruses and proviruses for the next tool: out/viruses.fasta.gz") == named
 
 
 def test_the_summary_counts_proviruses():

@@ -1,35 +1,39 @@
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.run.report import _COMMON_NAMES, sample_names
+from virnucpro.run.report import sample_names
 
 FOLDERS = st.lists(st.sampled_from(["a", "b", "out", "Run"]), min_size=1, max_size=4)
 
 
-def former_names(folders):
-    """Return the names by counting each one in the whole list."""
-    parts = [2 if path.name.lower() in _COMMON_NAMES else 1 for path in folders]
-    while True:
-        names = [
-            "_".join(path.parts[1:][-number:]) or path.name
-            for path, number in zip(folders, parts, strict=True)
-        ]
-        longer = [
-            number + (names.count(name) > 1 and number < len(path.parts) - 1)
-            for name, number, path in zip(names, parts, folders, strict=True)
-        ]
-        if longer == parts:
-            return names
-        parts = longer
-
-
 @given(st.lists(FOLDERS, max_size=8))
-def test_names_are_those_of_counting_in_the_whole_list(folders):
-    paths = [Path("/", *words) for words in folders]
-    assert sample_names(paths) == former_names(paths)
+def test_different_folders_have_different_names(folders):
+    paths = [Path("/", *words) for words in dict.fromkeys(map(tuple, folders))]
+    names = sample_names(paths)
+    assert len({*names}) == len(names)
+    assert all(name.endswith(path.name) for name, path in zip(names, paths, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["/data/gut"], ["gut"]),
+        (["/data/gut/out"], ["gut_out"]),
+        (["/data/gut/out/out"], ["gut_out"]),
+        (["/data/gut/results/Run"], ["gut_Run"]),
+        (["/out/out"], ["out"]),
+        (["/"], [""]),
+        (["/a/gut", "/b/gut"], ["a_gut", "b_gut"]),
+        (["/a/out/gut", "/b/out/gut"], ["a_gut", "b_gut"]),
+        (["/a/out/run", "/a/results/run"], ["a_out_run", "a_results_run"]),
+    ],
+)
+def test_names(folders, names):
+    assert sample_names([Path(folder) for folder in folders]) == names
 
 
 def test_the_time_is_linear():

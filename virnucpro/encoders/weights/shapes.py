@@ -1,6 +1,6 @@
 """Names and shapes of tensors: expected, read from a file, and compared. Does not import torch."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -55,8 +55,8 @@ def stored_tensors(path: Path, framework: str = "numpy") -> dict[str, Any]:
         return {name: tensors.get_tensor(name) for name in _names(tensors)}
 
 
-def read_tensors(path: Path) -> dict[str, Float32Array]:
-    """Read every tensor of a safetensors file as float32, without torch.
+def read_tensors(path: Path, only: Sequence[str] = ()) -> dict[str, Float32Array]:
+    """Read every tensor of a safetensors file, or `only` some, as float32, without torch.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def read_tensors(path: Path) -> dict[str, Float32Array]:
     """
     found: dict[str, Float32Array] = {}
     with _opened(path) as tensors:
-        for name in _names(tensors):
+        for name in only or _names(tensors):
             kind = tensors.get_slice(name).get_dtype()
             if kind not in _FLOATS:
                 raise BundleError(

@@ -178,14 +178,17 @@ def region_rows(facts: RunFacts, number: int) -> dict[str, list[Any]]:
         ~both,
     )
     first = np.lexsort(order)[:number].tolist()
-    score = [regions["score"][row] for row in first]
+    shares = {name: [regions[name][row] for row in first] for name in ("probability", "score")}
     return {
         "sample": [facts.sample] * len(first),
         "seq_name": [shown(str(regions["seq_name"][row])) for row in first],
         **{name: [int(regions[name][row]) for row in first] for name in ("start", "end", "length")},
         "state": [regions["state"][row] for row in first],
         "topology": [PROVIRUS if both[row] else None for row in first],
-        "score": [None if np.isnan(value) else float(value) for value in score],
+        **{
+            name: [None if np.isnan(value) else float(value) for value in values]
+            for name, values in shares.items()
+        },
         "file": [regions["file"][row] for row in first],
         "record": [str(regions["record"][row]) for row in first],
     }

@@ -18,7 +18,9 @@ from virnucpro.tables.read import ComputedTable, ReadableTable, StoredTable, joi
 from virnucpro.tables.schema import Block, TableBlock
 from virnucpro.tables.source import RunScores
 
-_REGION: Final = ("seq_name", "start", "end", "length", "state", "score", "file", "record")
+_REGION: Final = (
+    *("seq_name", "start", "end", "length", "state", "probability", "score", "file", "record"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@
     const facts = [
       several ? one.sample : null, `${count(one.length)} bases`, `${count(one.windows)} ${one.windows === 1 ? "window" : "windows"}`,
       one.probability == null ? null : `probability ${one.probability.toFixed(4)}`, one.score == null ? null : `mean score ${one.score.toFixed(4)}`,
-      one.source && one.source !== "NA" ? `resembles ${one.source.replaceAll("_", " ")}` : null,
+      one.source && one.source !== "NA" ? `likely source ${one.source.replaceAll("_", " ")}` : null,
       one.file ? `${one.file}, sequence ${one.record}` : null,
     ];
     const drawing = element("figure", null, "figure");

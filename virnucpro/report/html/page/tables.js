@@ -71,24 +71,23 @@
   const placed = ["seq_name", "length", "probability", "score", "call", "tier", "topology", "likely_source", "file", "record"];
   const noted = ["status", "reason", "flags", "best_window"];
   const others = data.columns.filter(([name]) => ![...placed, ...noted].includes(name) && used(records, name)).map(([name, kind]) => {
-    const title = name.replaceAll("_", " ");
-    if (kind === "text" || kind === "name") return choice(title, name, records, { minWidth: 110 });
-    return number(title, name, kind === "number" ? decimal : whole, { minWidth: 110 });
+    if (kind === "text" || kind === "name") return choice(name, name, records, { minWidth: 128 });
+    return number(name, name, kind === "number" ? decimal : whole, { minWidth: 128 });
   });
   const recordColumns = [
     several ? choice("sample", "sample", records) : null,
-    text("sequence", "seq_name", { formatter: nameCell, minWidth: 170, widthGrow: 3 }),
-    number("bases", "length", whole, { minWidth: 88 }),
+    text("seq_name", "seq_name", { formatter: nameCell, minWidth: 170, widthGrow: 3 }),
+    number("length", "length", whole, { minWidth: 88 }),
     used(records, "probability") ? number("probability", "probability", decimal, { minWidth: 124 }) : null,
     number("score", "score", decimal, { minWidth: 84 }),
     choice("call", "call", records, { formatter: callCell, minWidth: 104 }),
-    used(records, "tier") ? choice("found by", "tier", records, { minWidth: 112 }) : null,
+    used(records, "tier") ? choice("tier", "tier", records, { minWidth: 112 }) : null,
     used(records, "topology") ? choice("topology", "topology", records, { minWidth: 120 }) : null,
-    used(records, "likely_source") ? choice("resembles", "likely_source", records, { minWidth: 112 }) : null,
+    used(records, "likely_source") ? choice("likely_source", "likely_source", records, { minWidth: 120 }) : null,
     used(records, "note") ? text("note", "note", { minWidth: 110 }) : null,
     ...others,
     used(records, "file") ? choice("file", "file", records, { minWidth: 110 }) : null,
-    used(records, "record") ? number("no.", "record", whole, { minWidth: 68 }) : null,
+    used(records, "record") ? number("record", "record", whole, { minWidth: 84 }) : null,
   ].filter(Boolean);
   const main = table("records-table", records, recordColumns, 25);
   if (main) {
@@ -102,12 +101,13 @@
   if (regions.length) {
     table("regions-table", regions, [
       several ? choice("sample", "sample", regions) : null,
-      text("sequence", "seq_name", { formatter: nameCell, minWidth: 170, widthGrow: 3 }),
-      number("start", "start", whole), number("end", "end", whole), number("bases", "length", whole),
-      choice("kind", "state", regions, { formatter: callCell }),
+      text("seq_name", "seq_name", { formatter: nameCell, minWidth: 170, widthGrow: 3 }),
+      number("start", "start", whole), number("end", "end", whole), number("length", "length", whole),
+      choice("state", "state", regions, { formatter: callCell }),
       used(regions, "topology") ? choice("topology", "topology", regions, { minWidth: 160 }) : null,
+      used(regions, "probability") ? number("probability", "probability", decimal, { minWidth: 124 }) : null,
       used(regions, "score") ? number("score", "score", decimal) : null,
-      choice("file", "file", regions), text("no.", "record", { minWidth: 68 }),
+      choice("file", "file", regions), text("record", "record", { minWidth: 84 }),
     ].filter(Boolean), 10);
   }
 
