@@ -33,10 +33,11 @@ set_up() {
     "$python" -m venv --clear .venv
   fi
   echo "setting up .venv ($extras)" >&2
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-    --constraint constraints.txt --editable ".[$extras]"
-  # pip compiles no bytecode for an editable install.
-  .venv/bin/python -m compileall -q virnucpro
+  # -qq: errors only, no warnings about users and paths.
+  .venv/bin/python -m pip install -qq --no-compile --no-warn-script-location \
+    --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"
+  # On all CPUs, unlike pip. Some packages have templates that are no valid Python.
+  .venv/bin/python -m compileall -qq -j 0 virnucpro .venv/lib || true
   # Another set of extras removes no package: older lines stay valid while the pins are the same.
   { grep -sF -- "${wanted% *}" "$stamp" || true; echo "$wanted"; } > "$stamp.tmp"
   mv "$stamp.tmp" "$stamp"
