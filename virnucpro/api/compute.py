@@ -110,8 +110,8 @@ def compute(
         The errors of `virnucpro.compute.predict.predict`. A temporary folder is removed.
     """
     leave_unguarded_import()
-    name = Path(source).name if isinstance(source, str | os.PathLike) else "sequences"
-    folder = RunFolder(options.outdir, name=name)
+    named = isinstance(source, str | os.PathLike) and os.path.isfile(source)  # noqa: PTH113 - no error
+    folder = RunFolder(options.outdir, name=Path(source).name if named else "sequences")
     make = partial(job_of, **values_of(declared, options))
     try:
         with inputs_from(source) as inputs:

@@ -36,6 +36,7 @@ def manifest():
         calibration={"lines": [], "prevalence": 0.5},
         calls={"preset": "sensitive", "threshold": None, "fdr": None, "prevalence": "auto"},
         classes=["host", "virus"],
+        viral_classes=["virus"],
     )
 
 
