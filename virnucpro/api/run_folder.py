@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from virnucpro.errors import NotARunError, RunError, UsageError
 from virnucpro.run_dir import RunDirectory
+from virnucpro.temporary import owned_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,7 @@ class RunFolder:
                 "tables before, or give an outdir"
             )
         if self._path is None:
-            parent = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+            parent = Path(tempfile.mkdtemp(prefix=owned_prefix("run")))
             self._remove = weakref.finalize(self, _remove, parent, os.getpid())
             if self.memory is not None:
                 self.memory.write(parent / self.name)

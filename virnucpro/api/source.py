@@ -15,6 +15,7 @@ from virnucpro.console import CONTROL, shortened
 from virnucpro.errors import FingerprintError, InputError, UsageError
 from virnucpro.run.job import inputs_of
 from virnucpro.sequences.entries import Input, OpenInput
+from virnucpro.temporary import owned_prefix
 
 Letters: TypeAlias = str | bytes | SupportsBytes
 """A sequence: text, bytes, or an object such as ``Bio.Seq.Seq``."""
@@ -22,9 +23,9 @@ Letters: TypeAlias = str | bytes | SupportsBytes
 Source: TypeAlias = Any
 """What `inputs_from` accepts: its types cannot be listed without optional packages."""
 
-_FOLDER: Final = "virnucpro-input-"
+_PURPOSE: Final = "input"
 _NAME: Final = "source"
-_OF_PAIRS: Final = re.compile(rf"\S*/{_FOLDER}[^/\s]+/{_NAME}")
+_OF_PAIRS: Final = re.compile(rf"\S*/virnucpro-{_PURPOSE}-[^/\s]+/{_NAME}")
 _SPACE: Final = b" \t\n\r\v\f"
 _BARE: Final = re.compile(r"[A-Za-z*\s-]{20,}")
 _NAMES: Final = ("id", "name", "seq_name")
@@ -102,7 +103,7 @@ def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
     if not streams:
         yield InputFiles(paths)
         return
-    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
+    with tempfile.TemporaryDirectory(prefix=owned_prefix(_PURPOSE)) as folder:
         path = Path(folder, _NAME)
         with path.open("wb") as copy:
             shutil.copyfileobj(streams[0], copy)

@@ -16,6 +16,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.aggregate import embeddings_problem
 from virnucpro.store.coverage import Coverage, survey
+from virnucpro.temporary import owned_prefix
 
 _RESTORE = "restore the file from a copy, or replace the run with --force"
 _RESTORE_RUN = "restore the file from a copy, or start the run anew in another folder"
@@ -176,7 +177,7 @@ def _opened(paths: RunDirectory) -> tuple[Run | None, list[Problem]]:
 def _output_problems(run: Run, coverage: Coverage) -> Iterator[Problem]:
     """Yield a problem for each output file whose content differs from the segments."""
     remedy = f"virnucpro aggregate {run.paths.root}"
-    with tempfile.TemporaryDirectory(prefix="virnucpro-verify-") as name:
+    with tempfile.TemporaryDirectory(prefix=owned_prefix("verify")) as name:
         expected = RunDirectory(Path(name))
         scores = call_run(run, coverage)
         write_tables(expected, run.manifest, scores)

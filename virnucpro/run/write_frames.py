@@ -18,6 +18,7 @@ from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
 from virnucpro.tables.write import blocks, names_warning
+from virnucpro.temporary import owned_prefix
 
 _COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
 
@@ -59,7 +60,7 @@ def write_frames(
         if path.exists() and not force:
             raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):
-        with tempfile.TemporaryDirectory(prefix="virnucpro-frames-") as own:
+        with tempfile.TemporaryDirectory(prefix=owned_prefix("frames")) as own:
             rules = InputRules(strict=strict, max_record=max_record)
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
             for warning in filter(None, (*index.warnings, names_warning(index))):

@@ -12,6 +12,7 @@ from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.messages import WorkerChannel
 from virnucpro.runtime.status import NO_MAIN_GUARD
 from virnucpro.runtime.watchdog import Deadlines
+from virnucpro.temporary import owned_prefix
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ def run_isolated(
         If the function raises any other exception, or the process dies or exceeds a limit.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="virnucpro-isolated-") as folder,
+        tempfile.TemporaryDirectory(prefix=owned_prefix("isolated")) as folder,
         GPUProcessCoordinator(
             1, folder, [Device("cpu")], threads=1, deadlines=Deadlines(start=seconds)
         ) as coordinator,

@@ -21,6 +21,7 @@ from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.lab.validation.compute import choose_compute
 from virnucpro.lab.validation.options import BenchOptions
 from virnucpro.lab.validation.synthetic import synthetic_items
+from virnucpro.temporary import owned_prefix
 
 _SEQUENCES: Final = 1_000
 _BATCHES: Final = 8
@@ -89,7 +90,7 @@ def measure_model(
         If the device is missing or has too little free memory. Nothing has been written.
     """
     device, precision = _choose({name: list(size_named(name).tensor_shapes().values())}, options)
-    with tempfile.TemporaryDirectory(prefix="virnucpro-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix=owned_prefix("bench")) as folder:
         log(f"writing random weights of {name}")
         spec = write_random_encoder(Path(folder), name)
         return [_measure(spec, options, device, precision, log)]

@@ -28,6 +28,7 @@ from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
 from virnucpro.store.segment_checks import finite_rows
+from virnucpro.temporary import owned_prefix
 
 _LARGEST_ERROR: Final = 1e-5
 """Maximum error of a number at fp32, relative to max(1, largest number of its channel)."""
@@ -303,7 +304,7 @@ def _items(
         n_long = -(-n // _LONG_SHARE)
         short, long = synthetic_items(n - n_long, _LENGTHS), synthetic_items(n_long, _LONG_LENGTHS)
         return {view: short[view] + long[view] for view in views}
-    with tempfile.TemporaryDirectory(prefix="virnucpro-parity-") as folder:
+    with tempfile.TemporaryDirectory(prefix=owned_prefix("parity")) as folder:
         index = build_index(
             Path(folder) / "index", [os.fspath(fasta)], spec, rules=InputRules(strict=True)
         )

@@ -19,6 +19,7 @@ from virnucpro.option import positive, seconds
 from virnucpro.run.execution import Execution
 from virnucpro.run.options import EmbedOptions, PredictOptions
 from virnucpro.run.reporter import open_reporter
+from virnucpro.temporary import owned_prefix
 
 if TYPE_CHECKING:
     from virnucpro.cluster.plan import Plan
@@ -77,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             plan = plan_from(arguments, arguments.outdir, reporter)
         else:
-            with tempfile.TemporaryDirectory(prefix="virnucpro-plan-") as folder:
+            with tempfile.TemporaryDirectory(prefix=owned_prefix("plan")) as folder:
                 plan = plan_from(arguments, Path(folder) / "run", reporter)
                 plan = replace(plan, root=arguments.outdir)
         for line in _lines(plan, arguments):
