@@ -108,6 +108,10 @@ class EncoderConfig(ABC):
         """
 
 
+MOST_TOKENIZER_BYTES: Final = 64 << 20
+"""Maximum size of a file of a tokeniser; published ones have at most 20 MB."""
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file that contains an object.
 

@@ -113,6 +113,24 @@ def test_a_damaged_or_missing_file_is_named(tmp_path, content):
         BpeTokeniser(path)
 
 
+def test_a_normalizer_that_makes_letters_more_is_refused(tokenizer_json, tmp_path):
+    bomb = json.loads(tokenizer_json.read_text())
+    grow = {"type": "Replace", "pattern": {"String": "A"}, "content": "A" * 10_000}
+    bomb["normalizer"] = {"type": "Sequence", "normalizers": [grow] * 4}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(bomb))
+    with pytest.raises(BundleError, match=r"has a normalizer, which changes letters.*Get the file"):
+        BpeTokeniser(path)
+
+
+def test_a_file_of_gigabytes_is_not_read(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with path.open("wb") as stream:
+        stream.truncate(8 << 30)
+    with pytest.raises(BundleError, match="larger than 64 MiB"):
+        BpeTokeniser(path)
+
+
 def _without_ends(settings):
     settings["post_processor"] = None
 

@@ -240,6 +240,36 @@ def test_a_named_pipe_in_a_folder_is_refused(folder_of):
         open_spec(folder)
 
 
+REPLACE = {"type": "Replace", "pattern": {"String": "AC"}, "content": "ACACAC"}
+SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}  # as in T5
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "refused"),
+    [
+        (REPLACE, True),
+        ({"type": "Sequence", "normalizers": [SPACES, REPLACE]}, True),
+        ({"type": "Prepend", "prepend": "A" * 9}, True),
+        ({"type": "Sequence", "normalizers": [{"type": "NFC"}, SPACES]}, False),
+    ],
+)
+def test_a_normalizer_that_makes_letters_more_is_refused(folder_of, normalizer, refused):
+    folder, _ = folder_of("bert")
+    changed(folder, "tokenizer.json", normalizer=normalizer)
+    if refused:
+        with pytest.raises(BundleError, match="replaces letters by more letters"):
+            open_spec(folder)
+    else:
+        assert open_spec(folder)
+
+
+def test_a_tokenizer_of_gigabytes_is_not_read(folder_of):
+    folder, _ = folder_of("bert")
+    os.truncate(folder / "tokenizer.json", 8 << 30)
+    with pytest.raises(BundleError, match="is larger than 64 MiB"):
+        open_spec(folder)
+
+
 @pytest.mark.parametrize("name", ["bert", "t5"])
 def test_code_for_attention_is_not_loaded(name, folder_of, proteins):
     folder, _ = folder_of(name)

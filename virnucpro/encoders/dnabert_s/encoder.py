@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from virnucpro.arrays import IntArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser
-from virnucpro.encoders.config import read_json
+from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, read_json
 from virnucpro.encoders.dnabert_s.config import (
     PREFIX,
     UNUSED,
@@ -55,13 +55,14 @@ class BpeTokeniser:
     Raises
     ------
     BundleError
-        If the file cannot be read, is not a tokeniser, or adds other tokens to a sequence.
+        If the file is larger than 64 MiB, cannot be read, is not a tokeniser, changes letters of a
+        sequence, or adds other tokens.
     """
 
     def __init__(self, path: Path) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
         try:
-            self._tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            self._tokenizer = _read_tokenizer(path)
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             encloses = self._encloses()
@@ -98,6 +99,15 @@ class BpeTokeniser:
         inside = self._tokenizer.encode("ACGT", add_special_tokens=False).ids
         enclosed = self._tokenizer.encode("ACGT").ids == [first, *inside, last]
         return enclosed and None not in (first, last)
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    if path.stat().st_size > MOST_TOKENIZER_BYTES:
+        raise ValueError(f"larger than {MOST_TOKENIZER_BYTES >> 20} MiB")
+    tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    if tokenizer.normalizer is not None:  # one letter could become a thousand
+        raise ValueError("it has a normalizer, which changes letters")
+    return tokenizer
 
 
 def build(

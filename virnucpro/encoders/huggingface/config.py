@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from virnucpro.console import shortened
 from virnucpro.encoders.base import View
-from virnucpro.encoders.config import EncoderConfig, read_json
+from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, EncoderConfig, read_json
 from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import Shapes, read_shapes
 from virnucpro.errors import BundleError
@@ -170,6 +170,12 @@ def require_plain(folder: Path, settings: Mapping[str, object], shapes: Shapes) 
     for entry in folder.iterdir():
         if not (entry.is_file() or entry.is_dir()):
             raise BundleError(f"{entry}: is not a regular file. Remove it.")
+        if entry.name in _TOKENIZER_FILES and entry.stat().st_size > MOST_TOKENIZER_BYTES:
+            raise BundleError(
+                f"{entry}: is larger than {MOST_TOKENIZER_BYTES >> 20} MiB. Get the folder again."
+            )
+    if (tokenizer := folder / "tokenizer.json").is_file():
+        refuse_growth(read_json(tokenizer).get("normalizer"), tokenizer)
     source = folder / SETTINGS
     if settings.get("quantization_config") is not None:
         raise BundleError(f"{source}: quantised weights are not supported. Get the original ones.")
@@ -187,6 +193,25 @@ def require_plain(folder: Path, settings: Mapping[str, object], shapes: Shapes) 
                 f"{source}: {name} is {shortened(repr(size))}, not a number from 1 to {most:,} "
                 "(all weights). Get settings and weights of the same model."
             )
+
+
+def refuse_growth(normalizer: object, source: Path) -> None:
+    """Raise BundleError if a normalizer of tokenizer.json replaces letters by more letters.
+
+    A few replacements in a row would make a short sequence larger than the memory.
+    """
+    if not isinstance(normalizer, dict):
+        return
+    for inner in normalizer.get("normalizers") or ():
+        refuse_growth(inner, source)
+    pattern = normalizer.get("pattern")
+    replaced = pattern.get("String", "x") if isinstance(pattern, dict) else "x"
+    content = normalizer.get("content", normalizer.get("prepend", ""))
+    if len(str(content)) > max(1, len(str(replaced))):
+        raise BundleError(
+            f"{source}: its normalizer replaces letters by more letters, which no published model "
+            "does. Get the file again from its publisher."
+        )
 
 
 def rotary_bases(settings: dict[str, Any]) -> set[float]:
