@@ -130,7 +130,8 @@ def compute(
 def _needs_no_folder(inputs: _Inputs, options: CallerOptions, model: "Model | None") -> bool:
     if options.outdir is not None or model is not None:
         return options.outdir is None
-    here = parse_devices(options.devices, os.environ) == [Device("cpu")]
+    checked = Execution(Path(os.devnull), **values_of(RunOptions, options))
+    here = parse_devices(checked.devices, os.environ) == [Device("cpu")]
     return here and not options.progress and total_bytes(inputs) <= _SMALL
 
 

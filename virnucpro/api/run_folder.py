@@ -1,5 +1,6 @@
 """The run folder of a call of the Python API, which is temporary unless the caller names one."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -7,6 +8,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from virnucpro.console import shortened
 from virnucpro.errors import NotARunError, RunError, UsageError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.temporary import owned_prefix
@@ -42,7 +44,7 @@ class RunFolder:
     Raises
     ------
     UsageError
-        If `outdir` is empty or not a path.
+        If `outdir` is empty, too long, or not a path.
     """
 
     def __init__(
@@ -90,7 +92,14 @@ class RunFolder:
 
 def _absolute(outdir: object) -> Path:
     if isinstance(outdir, str | os.PathLike) and os.fspath(outdir) and "\0" not in str(outdir):
-        return Path(outdir).absolute()
+        path = Path(outdir).absolute()
+        try:
+            os.lstat(path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                name = shortened(str(outdir))
+                raise UsageError(f"the outdir {name} is too long: give a shorter path") from None
+        return path
     raise UsageError(
         f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary one"
     )

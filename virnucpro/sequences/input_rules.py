@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from virnucpro.console import shortened
-from virnucpro.errors import InputError
+from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.entries import MAX_RECORD
 from virnucpro.sequences.qualities import first_invalid
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
@@ -36,11 +36,22 @@ class InputRules:
         Accept files that look like the other alphabet, or of which most records are invalid.
     max_record
         Maximum letters of a record; a file with a longer one is refused.
+
+    Raises
+    ------
+    UsageError
+        If `max_record` is not a positive integer.
     """
 
     strict: bool = False
     any_alphabet: bool = False
     max_record: int = MAX_RECORD
+
+    def __post_init__(self) -> None:
+        if type(self.max_record) is not int or self.max_record < 1:
+            raise UsageError(
+                f"invalid largest length {self.max_record!r} of a record: give a number of letters"
+            )
 
 
 def nucleotide_share(sequences: Sequence[bytes]) -> float | None:

@@ -133,12 +133,15 @@ def test_text_and_html_for_people(run, tables):
     [
         ({"resume": True, "force": True}, "give one of them"),
         ({"outdir": ""}, "invalid outdir ''"),
+        ({"outdir": "a" * 300}, r"the outdir aaa.* is too long: give a shorter path"),
+        ({"devices": 3, "outdir": None}, "devices must be text such as 'auto', .* not 3"),
         ({"outdir": "a\0b"}, r"invalid outdir 'a\\x00b'"),
         ({"window": "a"}, "invalid window 'a'"),
         ({"threshold": "0.5"}, "invalid threshold '0.5': give a number"),
         ({"fdr": "0.1"}, "invalid FDR '0.1': give a number"),
         ({"min_length": "100"}, "invalid least length '100'"),
         ({"min_length": 1.5}, "invalid least length 1.5"),
+        ({"max_record": "1"}, "invalid largest length '1' of a record"),
         ({"bundle": None}, "invalid bundle None"),
     ],
 )
