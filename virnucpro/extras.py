@@ -12,6 +12,7 @@ from virnucpro.errors import UsageError
 
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "anndata": ("anndata",),
+    "bam": ("pysam",),
     "evaluate": ("matplotlib",),
     "models": ("torch", "tokenizers"),
     "parquet": ("pyarrow",),

@@ -30,6 +30,9 @@ FILES = {
     "gaps.fa": b">g\nACGT--AC..GT--\n>a\n%s\n" % GENE,
     "gaps.fq": _fastq(b"g", b"ACGT-ACGT") + _fastq(b"a", GENE),
     "odd.fq": _fastq(b"a", GENE) + b"@r1\nACGT\n+\nII I\n",
+    "noisy.fq": b"".join(
+        b"@%s\n%s\n+\n%s\n" % (name, COMPLEX * 3, b"./" * 600) for name in (b"a", b"b")
+    ),
     "names.fa": b">a\n%s\n>b\nAC\n>a\nACC\n" % GENE,
     "again.fa": b">a\n%s\n" % GENE,
     "unnamed.fa": b">a\n%s\n> \nACGT\n" % GENE,

@@ -185,12 +185,20 @@ def first_run(shell, tmp_path_factory):
     dice = random.Random(3)
     reads = ["".join(dice.choices("ACGT", k=200)) for _ in range(9)]
     fastq = "".join(f"@r{n}\n{read}\n+\n{'I' * 200}\n" for n, read in enumerate(reads))
-    (folder / "reads.fq.gz").write_bytes(gzip.compress(fastq.encode()))
+    for name in ("reads.fq.gz", "R1.fq.gz", "R2.fq.gz"):
+        (folder / name).write_bytes(gzip.compress(fastq.encode()))
+    twice = "".join(f"@r{n}\n{read}\n+\n{'I' * 200}\n" * 2 for n, read in enumerate(reads))
+    (folder / "interleaved.fq.gz").write_bytes(gzip.compress(twice.encode()))
+    (folder / "reads.bam").write_text(f"@CO\tunaligned\n{_sam(reads)}")
     proteins = ["M" + "".join(dice.choices("ACDEFGHIKLMNPQRSTVWY", k=60)) for _ in range(40)]
     (folder / "proteins.faa").write_text("".join(f">p{n}\n{p}\n" for n, p in enumerate(proteins)))
     (folder / "contigs.gb").write_text(_genbank(reads[0]))
     _run_blocks(_blocks(FIRST), folder, shell, already=set())
     return folder
+
+
+def _sam(reads):
+    return "".join(f"r{n}\t4\t*\t0\t0\t*\t*\t0\t0\t{read}\t*\n" for n, read in enumerate(reads))
 
 
 def _genbank(bases):

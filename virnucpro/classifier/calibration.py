@@ -73,7 +73,9 @@ class RecordCalibration:
     offset: tuple[float, ...]
     limit: float
 
-    def log_odds(self, record_logit: FloatArray, logit: FloatArray, length: IntArray) -> FloatArray:
+    def log_odds(
+        self, record_logit: FloatArray, logit: FloatArray, length: FloatArray | IntArray
+    ) -> FloatArray:
         """Return the log odds of each record at a prevalence of one half.
 
         Parameters
@@ -82,7 +84,7 @@ class RecordCalibration:
             ``(n,)``, mean logits of its pieces and of its windows. NaN counts as 0, if it is one of
             the two only.
         length
-            ``(n,)``, bases of each record, at least 1.
+            ``(n,)``, known bases of each record.
 
         Returns
         -------

@@ -161,7 +161,7 @@ def _by_probability(
     quality: RecordQuality | None,
 ) -> RecordCalls:
     """Return the calls of a calibrated bundle."""
-    log_odds = _log_odds(records, calibration)
+    log_odds = _log_odds(records, calibration, quality)
     log_odds[~scored] = np.nan
     abstained = _abstentions(records, scored, calibration, quality)
     share = options.prevalence
@@ -193,10 +193,16 @@ def _by_probability(
     return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, assumed)
 
 
-def _log_odds(records: RecordScores, calibration: Calibration) -> NDArray[np.float64]:
+def _log_odds(
+    records: RecordScores, calibration: Calibration, quality: RecordQuality | None
+) -> NDArray[np.float64]:
     if calibration.records is None:
         return calibration.log_odds(records.logit, records.n_scored, records.scored_bases)
-    return calibration.records.log_odds(records.record_logit, records.logit, records.length)
+    # Unknown bases are no evidence: a record counts as one of its known bases.
+    length = records.length.astype(np.float64)
+    if quality is not None:
+        length *= np.where(np.isnan(quality.known), 1, quality.known)
+    return calibration.records.log_odds(records.record_logit, records.logit, length)
 
 
 def _abstentions(

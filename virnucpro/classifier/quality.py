@@ -61,7 +61,8 @@ def record_quality(
         lengths, counts, not_simple[first:last] = _examine(samples)
         bases = counts.sum(axis=(2, 3))
         n_known = bases[:, :4].sum(axis=1)
-        np.divide(n_known, lengths, out=known[first:last], where=lengths > 0)
+        letters = lengths - (index.record_lengths - index.record_letters)[first:last]
+        np.divide(n_known, letters, out=known[first:last], where=letters > 0)
         gc_bases = bases[:, 1:3].sum(axis=1)
         np.divide(gc_bases, n_known, out=gc[first:last], where=n_known > 0)
         if stopped():

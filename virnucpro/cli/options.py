@@ -82,7 +82,8 @@ def chosen(declared: type, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     """Add the argument for the input files."""
-    text = "FASTA or FASTQ files, plain or compressed (gz, bz2, xz, zst); - for standard input"
+    text = "FASTA or FASTQ files, plain or compressed (gz, bz2, xz, zst), or SAM, BAM, CRAM; - for "
+    text += "standard input"
     parser.add_argument("inputs", nargs="+", metavar="FASTA", help=text)
 
 

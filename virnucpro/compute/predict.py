@@ -34,7 +34,7 @@ from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec, default_min_length
+from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec, Pairs, default_min_length
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
@@ -87,6 +87,7 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         genetic_code=opened.genetic_code if code is None else code,
         fallback=second is not None,
         piece=opened.piece,
+        pairs=_pairs_of(options),
     )
     if kind == "windows" and window is not None and window < LEAST_BASES:
         raise UsageError(
@@ -123,6 +124,13 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         },
         verified_precisions=opened.verified_precisions,
     )
+
+
+def _pairs_of(options: PredictOptions) -> Pairs | None:
+    """Return where the mates of paired reads are; None for single sequences."""
+    if options.paired and options.interleaved:
+        raise UsageError("--paired is for mates in two files, --interleaved for one; give one")
+    return "interleaved" if options.interleaved else "files" if options.paired else None
 
 
 def _rule_of(options: PredictOptions) -> CallOptions | None:

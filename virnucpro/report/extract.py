@@ -17,6 +17,8 @@ from virnucpro.classifier.regions import Regions
 from virnucpro.durable import write_file
 from virnucpro.report.regions import region_names
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.mates import JOINT
+from virnucpro.sequences.translation import reverse_complement
 from virnucpro.tables.cells import decimals, integers, named
 from virnucpro.tables.columns import input_files
 from virnucpro.tables.write import blocks
@@ -31,7 +33,7 @@ class _Pieces(NamedTuple):
     """Pieces of records: arrays ``(n,)`` of record, start and end (bases, half open).
 
     `names` returns the names of the pieces with given numbers, `fields` the first fields of their
-    headers.
+    headers. `second` are the pieces that are second mates: they are written as they were read.
     """
 
     names: Callable[[IntArray], list[str]]
@@ -39,6 +41,7 @@ class _Pieces(NamedTuple):
     start: IntArray
     end: IntArray
     fields: Callable[[IntArray], dict[str, Sequence[str]]]
+    second: BoolArray | None = None
 
 
 def write_extract(
@@ -56,6 +59,9 @@ def write_extract(
     length=5386 file=contigs.fa record=17``; missing numbers are NA. White space in the name of the
     file is percent-encoded. Sequences are normalised: upper case, T instead of U. Equal data give
     equal bytes.
+
+    Paired reads are two entries, first and second mate, as in the input; their headers have the
+    field ``mate``, 1 or 2.
 
     Parameters
     ----------
@@ -77,6 +83,7 @@ def write_extract(
         index.record_lengths[records],
         lambda rows: _numbers(probability[records[rows]], score[records[rows]]),
     )
+    pieces = _mates(index, pieces)
     _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
 
 
@@ -146,7 +153,7 @@ def write_viruses(
             "end": integers(end[rows]),
         }
 
-    pieces = _Pieces(names, record, start, end, fields)
+    pieces = _mates(index, _Pieces(names, record, start, end, fields))
     _write(path, _entries(index, pieces, _headers(index, pieces), fastq=False))
 
 
@@ -154,6 +161,32 @@ def _numbers(
     probability: npt.NDArray[np.floating], score: npt.NDArray[np.floating]
 ) -> dict[str, Sequence[str]]:
     return {"probability": decimals(probability), "score": decimals(score)}
+
+
+def _mates(index: SequenceIndex, whole: _Pieces) -> _Pieces:
+    """Return the pieces with two pieces, its mates, for each whole pair."""
+    if index.mate_lengths is None:
+        return whole
+    lengths = index.record_lengths[whole.record]
+    paired = (whole.end - whole.start == lengths) & (index.mate_lengths[whole.record] < lengths)
+    origin = np.repeat(np.arange(len(paired)), 1 + paired)
+    second = np.append(False, origin[1:] == origin[:-1])[: len(origin)]
+    start, end, pair = whole.start[origin], whole.end[origin], paired[origin]
+    mate = index.mate_lengths[whole.record[origin]]
+    start[second] = mate[second] + len(JOINT)
+    end[pair & ~second] = mate[pair & ~second]
+
+    def fields(rows: IntArray) -> dict[str, Sequence[str]]:
+        found = whole.fields(origin[rows])
+        if "start" in found:  # of a mate in itself
+            found |= {"start": integers(np.where(pair, 1, start + 1)[rows])}
+            found |= {"end": integers(np.where(pair, end - start, end)[rows])}
+        return found | {"mate": named(("NA", "1", "2"), np.where(pair, 1 + second, 0)[rows])}
+
+    names = whole.names
+    return _Pieces(
+        lambda rows: names(origin[rows]), whole.record[origin], start, end, fields, second
+    )
 
 
 def _write(path: Path, texts: Iterator[bytes]) -> None:
@@ -191,8 +224,19 @@ def _entries(
 ) -> Iterator[bytes]:
     for rows in blocks(len(pieces.record)):
         spans = (array[rows].tolist() for array in (pieces.record, pieces.start, pieces.end))
-        for record, start, end in zip(*spans, strict=True):
+        second = np.zeros(len(rows), np.bool_) if pieces.second is None else pieces.second[rows]
+        for record, start, end, reverse in zip(*spans, second.tolist(), strict=True):
             yield f"{'@' if fastq else '>'}{next(headers)}\n".encode()
+            if reverse:
+                letters = reverse_complement(index.record_sequence(record, start, end))
+                if fastq:
+                    yield b"%s\n+\n%s\n" % (
+                        letters,
+                        index.record_qualities(record, start, end)[::-1],
+                    )
+                else:
+                    yield _in_lines(letters)
+                continue
             if fastq:
                 yield from _parts(index.record_sequence, record, start, end)
                 yield b"\n+\n"

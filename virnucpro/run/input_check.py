@@ -88,8 +88,8 @@ def current_digests(
     paths
         Inputs of the resume; ``-`` is standard input.
     known, stamps
-        Digests and stamps of the run's inputs. If their number differs from that of `paths`, all
-        inputs are read.
+        Digests and stamps of the run's inputs. If their number differs from that of `paths`, or
+        one of paired files has changed, all inputs are read.
     rules
         As for `input_digests`.
 
@@ -103,6 +103,8 @@ def current_digests(
     if not len(paths) == len(known) == len(stamps):
         return input_digests(paths, spec, rules)
     same = [is_unchanged(path, stamp) for path, stamp in zip(paths, stamps, strict=True)]
+    if spec.pairs == "files" and not all(same):
+        return input_digests(paths, spec, rules)
     changed = [path for path, kept in zip(paths, same, strict=True) if not kept]
     read = iter(input_digests(changed, spec, rules))
     return tuple(

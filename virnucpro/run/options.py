@@ -163,8 +163,23 @@ class PredictOptions:
         parse=integer_from(0),
         group="inputs",
         help="least length of a sequence in bases; shorter ones get the status too_short",
-        default_text="the shortest that the calibration of the bundle can call (mini: 100); a "
-        "third of a window without a calibration, and 0 with the tiling published",
+        default_text="the shortest that the calibration of the bundle can call (mini: 100), a "
+        "third of a window without one, and 0 with the tiling published",
+        in_numbers=True,
+    )
+    paired: bool = option(
+        False,
+        "--paired",
+        group="inputs",
+        help="the inputs are files of first and second mates in turn (R1.fq R2.fq): two mates are "
+        "one sequence with one answer",
+        in_numbers=True,
+    )
+    interleaved: bool = option(
+        False,
+        "--interleaved",
+        group="inputs",
+        help="as --paired, but each input has first and second mates in turn",
         in_numbers=True,
     )
     strict: bool = option(

@@ -325,7 +325,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
             why.partition(":")[0] == OVERFLOW for why in coverage.reasons.values()
         ),
         rule=CallOptions(**run.manifest.calls).text if predicts else "",
-        by_length=_count_by_length(run.index.record_lengths, call == Call.VIRAL),
+        by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
         files=tuple(path for path in run.paths.results if path.exists()),
         precision=run.manifest.parameters["precision"],
         again=_recomputed_rows(_launches(run, reporter)),

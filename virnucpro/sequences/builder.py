@@ -4,6 +4,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -28,8 +29,9 @@ from virnucpro.sequences.columns import (
 from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
+from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pair
 from virnucpro.sequences.qualities import QualitiesWriter
-from virnucpro.sequences.records import UNNAMED, read_records
+from virnucpro.sequences.records import UNNAMED, Record, read_records
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
 
@@ -58,13 +60,14 @@ class _Batch(NamedTuple):
     """Names in UTF-8, sequences and qualities of several records.
 
     `qualities` is empty if they are not stored, or if one of the records lacks them. `invalid` are
-    positions of records with invalid letters.
+    positions of records with invalid letters. `mates` are the letters of the first mates.
     """
 
     names: list[bytes]
     sequences: list[bytes]
     qualities: list[bytes]
     invalid: list[int]
+    mates: list[int]
 
 
 def write_index(
@@ -127,7 +130,7 @@ def write_columns(
     keeps_qualities = spec.kind != "whole"  # outputs of embed have no sequences
     reader = _Reader(inputs, spec, rules, qualities=keeps_qualities)
     with ExitStack() as stack:
-        streamed = _StreamedColumns(folder, stack)
+        streamed = _StreamedColumns(folder, stack, paired=spec.pairs is not None)
         for batch in reader.batches():
             streamed.add(batch, spec)
             read(*reader.counts)
@@ -156,6 +159,8 @@ class _Reader:
         qualities: bool = False,
     ) -> None:
         self._alphabet = spec.alphabet
+        self._paired = spec.pairs is not None
+        self._groups = grouped(inputs, spec.pairs)
         self._qualities = qualities
         self._rules = rules
         self.counts = [0, 0]
@@ -164,14 +169,15 @@ class _Reader:
         self._notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
 
     def batches(self) -> Iterator[_Batch]:
-        """Yield the records of all inputs, never of two inputs at once."""
-        for one, digest in zip(self._inputs, self._digests, strict=True):
-            self._notes.begin(digest.path)
-            for batch in self._batches_of(one):
+        """Yield the records of all inputs, never of two inputs (or two pairs of them) at once."""
+        for group in self._groups:
+            digests = [self._digests[number] for number in group]
+            self._notes.begin(digests[0].path)
+            for batch in self._batches_of([self._inputs[number] for number in group]):
                 self._notes.check(batch.names, batch.sequences)
                 if not self._notes.accept_qualities(batch.names, batch.qualities):
                     batch.qualities.clear()
-                digest.add(batch.names, batch.sequences)
+                _add_to(digests, batch)
                 self.counts[0] += len(batch.names)
                 self.counts[1] += sum(map(len, batch.sequences))
                 yield batch
@@ -191,12 +197,16 @@ class _Reader:
             name = open_column(folder, "names").read(int(bounds[0]), int(bounds[1])).decode()
         yield from self._notes.warnings(self.digests(), repeats.number, name)
 
-    def _batches_of(self, path: Input) -> Iterator[_Batch]:
-        batch, size = _Batch([], [], [], []), 0
+    def _records_of(self, paths: Sequence[Input]) -> Iterator[Record]:
         longest = min(self._rules.max_record, _LONGEST)
-        records = read_records(path, self._alphabet, strict=self._rules.strict, longest=longest)
-        for number, record in enumerate(records, 1):
-            name, sequence, gaps, problem, qualities = record
+        strict = self._rules.strict
+        read = partial(read_records, alphabet=self._alphabet, strict=strict, longest=longest)
+        return read_pairs(paths, read) if self._paired else read(paths[0])
+
+    def _batches_of(self, paths: Sequence[Input]) -> Iterator[_Batch]:
+        batch, size = _Batch([], [], [], [], []), 0
+        for number, record in enumerate(self._records_of(paths), 1):
+            name, sequence, gaps, problem, qualities, mate = record
             if gaps or problem or name.startswith(UNNAMED):
                 self._notes.add(number, record)
                 if problem:
@@ -205,33 +215,49 @@ class _Reader:
             batch.sequences.append(sequence)
             if self._qualities and qualities is not None:
                 batch.qualities.append(qualities)
+            if mate is not None:
+                batch.mates.append(mate)
             size += len(sequence) + len(name) + _RECORD_BYTES
             if size >= _BATCH_BYTES:
                 yield batch
-                batch, size = _Batch([], [], [], []), 0
+                batch, size = _Batch([], [], [], [], []), 0
         yield batch
+
+
+def _add_to(digests: Sequence[ContentDigest], batch: _Batch) -> None:
+    """Add a batch to the digest of its file, or the mates to the digests of their two files."""
+    if len(digests) == 1:
+        digests[0].add(batch.names, batch.sequences)
+        return
+    pairs = map(split_pair, batch.sequences, batch.mates)
+    for number, (digest, mates) in enumerate(zip(digests, zip(*pairs, strict=True), strict=False)):
+        digest.add(batch.names, mates, second=number > 0)
 
 
 class _StreamedColumns:
     """Appends batches of records to the column files of records, windows, items and pieces."""
 
-    def __init__(self, folder: Folder, stack: ExitStack) -> None:
+    def __init__(self, folder: Folder, stack: ExitStack, *, paired: bool) -> None:
         self._folder = folder
+        self._paired = paired
         self._columns = {
             name: stack.enter_context(open_writer(folder, name))
             for name in (*COLUMNS, *TEMPORARY_COLUMNS)
             if name not in ROW_COLUMNS
         }
+        if paired:
+            self._columns["mate_lengths"] = stack.enter_context(open_writer(folder, "mate_lengths"))
         self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
         for name in _RUNNING_SUMS:
             self._columns[name].append([0])
         self._qualities = QualitiesWriter(folder, stack)
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
-        names, sequences, qualities, invalid = batch
-        items = divide_records(sequences, spec, invalid)
+        names, sequences, qualities, invalid, mates = batch
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        joints = joint_letters(lengths, np.array(mates, np.int64)) if self._paired else 0
+        items = divide_records(sequences, spec, invalid, lengths - joints)
         pieces = cut_records(sequences, items.status, spec)
-        lengths = [len(sequence) for sequence in sequences]
         # First base of each record, of the window of each item, and of each piece.
         origin = self._totals["record_first_base"] + np.cumsum([0, *lengths])[:-1]
         windows = np.repeat(origin, np.diff(items.windows.first)) + items.windows.starts
@@ -259,6 +285,8 @@ class _StreamedColumns:
             "piece_first_base": np.repeat(origin, pieces.per_record) + pieces.start,
             "name_hash": [hash(name) for name in names],
         }
+        if self._paired:
+            values["mate_lengths"] = mates
         for name, numbers in counts.items():
             values[name] = self._totals[name] + np.cumsum(numbers, dtype=np.int64)
             self._totals[name] += int(np.sum(numbers))

@@ -60,10 +60,14 @@ stretch: of its codons, with the offset of its frame; of a piece: its own), ``ro
 frame.
 """
 
-OPTIONAL_COLUMNS: dict[str, np.dtype[Any]] = {"qualities": np.dtype("u1")}
+OPTIONAL_COLUMNS: dict[str, np.dtype[Any]] = {
+    "qualities": np.dtype("u1"),
+    "mate_lengths": np.dtype("<i8"),
+}
 """Columns that an index may lack.
 
 ``qualities`` contains one character for each letter of ``bases``, if all records are FASTQ.
+``mate_lengths`` contains the letters of the first mate of each pair, and of a single read its own.
 """
 
 TEMPORARY_COLUMNS: dict[str, np.dtype[Any]] = {

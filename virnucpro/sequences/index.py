@@ -31,6 +31,7 @@ from virnucpro.sequences.columns import (
 from virnucpro.sequences.entries import Input
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES
+from virnucpro.sequences.mates import joint_letters
 from virnucpro.sequences.pieces import piece_bounds
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
@@ -66,7 +67,13 @@ class SequenceIndex:
     has_qualities
         Whether the index has the qualities of all records: every input was FASTQ.
     record_lengths
-        ``(n_records,)`` int64: bases, or residues of proteins, without gaps.
+        ``(n_records,)`` int64: bases, or residues of proteins, without gaps; of a pair, with the
+        letters between its mates.
+    record_letters
+        ``(n_records,)`` int64: as `record_lengths`, but without the letters between mates.
+    mate_lengths
+        ``(n_records,)`` int64: letters of the first mate of a pair, and of a single read its own;
+        None if the reads are not paired.
     record_status
         ``(n_records,)`` uint8 of `RecordStatus`.
     record_first_window
@@ -97,6 +104,11 @@ class SequenceIndex:
         self._columns = {name: open_column(folder, name) for name in header.files}
         self._values = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = self._values["record_lengths"]
+        self.mate_lengths: IntArray | None = self._values.get("mate_lengths")
+        self.record_letters = self.record_lengths
+        if self.mate_lengths is not None:
+            joints = joint_letters(self.record_lengths, self.mate_lengths)
+            self.record_letters = self.record_lengths - joints
         self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
         self.record_first_window: IntArray = self._values["record_first_window"]
         self.record_first_piece: IntArray = self._values["record_first_piece"]

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
+from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.entries import MAX_RECORD
@@ -22,6 +25,16 @@ _LOOKS_LIKE_PROTEIN: Final = 0.6
 """Shares of A, C, G, T, U and N. In natural proteins these letters are a quarter; in a file of
 nucleotides, all but the rare IUPAC codes.
 """
+
+
+_LONG_READ: Final = 1_000
+"""Bases of the shortest read whose qualities are judged."""
+_ERROR_OF_QUALITY: Final = 10.0 ** (-np.arange(-33, 256 - 33) / 10)
+"""Probability of an error by the character of the quality: Phred, offset 33."""
+_NOISY: Final = 0.01
+_ERRORS: Final = (0, 0.01, 0.02, 0.05)
+_FOUND: Final = {"10 kb": (1, 0.88, 0.81, 0.50), "3 kb": (1, 0.78, 0.59, 0.27)}
+"""Share of viruses found at each rate of errors, of those found without: docs/reads.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,22 @@ class _File:
     filled: int = 0
     invalid: list[str] = field(default_factory=list)
     n_invalid: int = 0
+    qualities: IntArray = field(default_factory=lambda: np.zeros(256, np.int64))
+
+    def noise(self) -> str:
+        """Return a warning if long reads have many errors by their qualities, else ""."""
+        if np.count_nonzero(self.qualities) < 2:  # no long read, or a placeholder
+            return ""
+        rate = float(self.qualities @ _ERROR_OF_QUALITY / self.qualities.sum())
+        if rate <= _NOISY:
+            return ""
+        about = "about" if rate <= _ERRORS[-1] else "at most"
+        found = (f"{np.interp(rate, _ERRORS, y):.0%} ({at})" for at, y in _FOUND.items())
+        return (
+            f"{self.path}: mean error rate of long reads by qualities {100 * rate:.2g} %: at this "
+            f"rate mini finds {about} {' to '.join(found)} of the viruses that it finds without "
+            "errors; see docs/reads.md"
+        )
 
 
 class InputNotes:
@@ -134,8 +163,14 @@ class InputNotes:
         file.filled += sum(map(bool, sequences))
 
     def accept_qualities(self, names: Sequence[bytes], qualities: Sequence[bytes]) -> bool:
-        """Return whether the qualities of the next records may be written to FASTQ files."""
+        """Return whether the qualities of the next records may be written to FASTQ files.
+
+        Those of long reads are counted.
+        """
         place = first_invalid(qualities)
+        if long := b"".join(one for one in qualities if len(one) >= _LONG_READ):
+            counts = np.bincount(np.frombuffer(long, np.uint8), minlength=256)
+            self._files[-1].qualities += counts
         if place is not None and not self._invalid_qualities:
             name = shortened(names[place].decode())
             self._invalid_qualities = f"{self._files[-1].path}: record {name}"
@@ -212,6 +247,7 @@ class InputNotes:
                 "qualities with characters outside ! to ~, which FASTQ does not allow (first: "
                 f"{self._invalid_qualities}). The sequences are written as FASTA"
             )
+        yield from filter(None, (file.noise() for file in self._files))
         if n_repeated:
             yield (
                 f"sequences with the name of an earlier sequence: {n_repeated:,} (first: "
@@ -232,7 +268,7 @@ def _repeated(inputs: Sequence[InputFile]) -> list[str]:
         known = first.get(file.sha256)
         if known is None:
             first[file.sha256] = file.path
-        elif file.n_records:
+        elif file.n_bases:
             same.append(f"{file.path}, as {known}" if known != file.path else file.path)
     return same
 

@@ -37,6 +37,9 @@ LEAST_BASES: Final = 60
 LEAST_KNOWN: Final = 0.9
 """A whole window is an item if it has this many bases and this share of A, C, G and T."""
 
+_HALF_KNOWN: Final = 0.5
+"""Share that suffices in a record without such a window; then `LEAST_BASES` of them are known."""
+
 DIGEST_BYTES = 16
 """128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
 
@@ -122,7 +125,10 @@ def cut_records(
 
 
 def divide_records(
-    sequences: Sequence[bytes], spec: IndexSpec, invalid: Sequence[int] = ()
+    sequences: Sequence[bytes],
+    spec: IndexSpec,
+    invalid: Sequence[int] = (),
+    letters: IntArray | None = None,
 ) -> Items:
     """Divide records into windows, and windows into items; return both in input order.
 
@@ -136,9 +142,11 @@ def divide_records(
         Rules that divide records into items.
     invalid
         Positions of the records with letters outside the alphabet.
+    letters
+        ``(n_records,)``, letters that count for the least length; None for all.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    left_out = lengths < spec.min_length
+    left_out = (lengths if letters is None else letters) < spec.min_length
     left_out[list(invalid)] = True
     if not left_out.any():
         return _divide(sequences, lengths, spec)
@@ -170,7 +178,7 @@ def _tile_around_unknown(sequences: Sequence[bytes], lengths: IntArray, window: 
     """Return windows of the tiling `even` over the parts of records between unknown runs.
 
     Each part is tiled as a record of its own. A part of a record with such a run has no windows if
-    it is shorter than `LEAST_BASES`.
+    it is shorter than `LEAST_BASES`. A record without a longer part is tiled as a whole.
     """
     parts: list[tuple[int, int]] = []
     counts = np.ones(len(lengths), np.int64)
@@ -178,9 +186,10 @@ def _tile_around_unknown(sequences: Sequence[bytes], lengths: IntArray, window: 
         runs = [run.span() for run in _UNKNOWN_RUN.finditer(sequence)]
         ends = [low for low, _ in runs] + [length]
         between = list(zip([0] + [high for _, high in runs], ends, strict=True))
-        known = [(low, high) for low, high in between if not runs or high - low >= LEAST_BASES]
-        counts[number] = len(known)
-        parts += known
+        known = [(low, high) for low, high in between if high - low >= LEAST_BASES]
+        chosen = known if runs and known else [(0, length)]
+        counts[number] = len(chosen)
+        parts += chosen
     starts, stops = np.array(parts, np.int64).reshape(-1, 2).T
     tiled = tile_all(stops - starts, window, "even")
     shift = np.repeat(starts, np.diff(tiled.first))
@@ -263,7 +272,7 @@ def _stretch_items(text: bytes, lengths: IntArray, windows: Windows, code: Genet
 
 def _window_items(text: bytes, lengths: IntArray, windows: Windows) -> Items:
     starts, ends = _in_text(windows, lengths)
-    chosen = _scorable(text, starts, ends)
+    chosen = _scorable(text, starts, ends, windows.first)
     per_window = chosen.astype(np.int64)
     status = np.select(
         [_per_record(windows.first, per_window) > 0, lengths < LEAST_BASES],
@@ -285,17 +294,18 @@ def _window_items(text: bytes, lengths: IntArray, windows: Windows) -> Items:
 def _with_fallback(text: bytes, lengths: IntArray, items: Items) -> Items:
     """Add each scorable window without an item as an item; return all items."""
     starts, ends = _in_text(items.windows, lengths)
-    added = np.flatnonzero((items.per_window == 0) & _scorable(text, starts, ends))
+    scorable = _scorable(text, starts, ends, items.windows.first)
+    added = np.flatnonzero((items.per_window == 0) & scorable)
     owners = np.repeat(np.arange(len(items.per_window)), items.per_window)
     position = np.searchsorted(owners, added)
     digests = np.frombuffer(items.digests, f"V{DIGEST_BYTES}")
     new = b"".join(_window_digests(text, starts[added], ends[added]))
     per_window = items.per_window.copy()
     per_window[added] = 1
-    scorable = _per_record(items.windows.first, per_window) > 0
+    answered = _per_record(items.windows.first, per_window) > 0
     return Items(
         windows=items.windows,
-        status=np.where(scorable, RecordStatus.SCORABLE, items.status).astype(np.uint8),
+        status=np.where(answered, RecordStatus.SCORABLE, items.status).astype(np.uint8),
         per_window=per_window,
         frame=np.insert(items.frame, position, WINDOW_ITEM),
         length=np.insert(items.length, position, (ends - starts)[added]),
@@ -311,13 +321,22 @@ def _in_text(windows: Windows, lengths: IntArray) -> tuple[IntArray, IntArray]:
     return windows.starts + record_start, windows.ends + record_start
 
 
-def _scorable(text: bytes, starts: IntArray, ends: IntArray) -> npt.NDArray[np.bool_]:
-    """Return whether each window is long enough, and known enough, to be an item as a whole."""
+def _scorable(
+    text: bytes, starts: IntArray, ends: IntArray, first: IntArray
+) -> npt.NDArray[np.bool_]:
+    """Return whether each window is long enough, and known enough, to be an item as a whole.
+
+    `first` are the bounds of the records' windows. A record in which no window is known enough has
+    those of which at least half is known.
+    """
     unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS), np.uint8)
     reach = np.concatenate(([0], np.cumsum(unknown, dtype=np.int64)))
     length = ends - starts
     known = length - (reach[ends] - reach[starts])
     scorable: npt.NDArray[np.bool_] = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
+    without = np.repeat(_per_record(first, scorable) == 0, np.diff(first))
+    if without.any():
+        scorable |= without & (known >= np.maximum(LEAST_BASES, _HALF_KNOWN * length))
     return scorable
 
 

@@ -19,6 +19,7 @@ a header without a name          the name is ``unnamed_N`` for record N of the f
 a header that is not UTF-8       decoded as Latin-1
 qualities of FASTQ               kept; those of removed letters are removed
 an empty file                    no records
+SAM, BAM, CRAM                   reads as sequenced: see `virnucpro.sequences.alignments`
 neither ``>`` nor ``@`` first    `InputError`
 ===============================  ==================================================================
 """
@@ -32,6 +33,7 @@ from typing import Final, NamedTuple
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
+from virnucpro.sequences.alignments import is_alignment, split_alignments
 from virnucpro.sequences.entries import (
     MAX_RECORD,
     BlockStream,
@@ -120,6 +122,8 @@ class Record(NamedTuple):
         The reason why the record is invalid, with its first invalid letter; "" for a valid record.
     qualities
         Qualities as in the FASTQ file, one for each letter of `sequence`; None in FASTA.
+    mate
+        Letters of the first mate, if the record is a pair; None for a single sequence.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Record(NamedTuple):
     gaps: int = 0
     problem: str = ""
     qualities: bytes | None = None
+    mate: int | None = None
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
@@ -155,7 +160,7 @@ def read_records(
     strict: bool = True,
     longest: int = MAX_RECORD,
 ) -> Iterator[Record]:
-    """Read the records of a FASTA or FASTQ file, plain or compressed, in the order of the file.
+    """Read the records of a FASTA, FASTQ, SAM, BAM or CRAM file, in the order of the file.
 
     Memory is limited by the longest record. Format and compression (gzip, bzip2, xz, zstandard)
     are detected by content.
@@ -240,7 +245,7 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
 def _entries(path: Input, longest: int) -> Iterator[tuple[bytes, bytes, bytes | None]]:
     """Yield header, body and qualities of each entry of a file.
 
-    The first byte of the file selects FASTA, without qualities, or FASTQ.
+    The first bytes of the file select alignments, FASTA without qualities, or FASTQ.
     """
     blocks = read_blocks(path)
     start = b""
@@ -248,6 +253,9 @@ def _entries(path: Input, longest: int) -> Iterator[tuple[bytes, bytes, bytes | 
         start = (start + block).removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
         if len(start) > len(_BYTE_ORDER_MARK):
             break
+    if is_alignment(start, path):
+        yield from split_alignments(path)
+        return
     content = chain([start], blocks)
     if start.startswith(b">"):
         yield from split_fasta(content, path, longest)
@@ -256,7 +264,7 @@ def _entries(path: Input, longest: int) -> Iterator[tuple[bytes, bytes, bytes | 
     elif start:
         raise InputError(
             f"{path}: neither FASTA nor FASTQ: the file starts with {start[:20]!r} instead of > or "
-            "@; give a file of sequences"
+            "@; give a file of sequences, or SAM, BAM or CRAM"
         )
 
 

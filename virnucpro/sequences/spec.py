@@ -12,10 +12,13 @@ from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.translation import genetic_code
 from virnucpro.sequences.windows import TILINGS, WINDOWS, Tiling, is_window
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the index files; it changes with their layout or meaning."""
 
 Kind = Literal["frames", "stretches", "windows", "whole"]
+
+Pairs = Literal["files", "interleaved"]
+"""Where the mates of paired reads are: in two files, or in turn in one file."""
 
 KIND_OF_ITEMS: Final[dict[str, Kind]] = {
     "open_frames": "frames",
@@ -55,7 +58,8 @@ class IndexSpec:
         ``stretches``: nucleotides are divided into windows; each window's longest stop-free stretch
         of at least 30 codons in six frames is an item, see `virnucpro.sequences.stretches`.
         ``windows``: nucleotides are divided into windows; every window is an item as a whole, if
-        it has at least 60 bases of which at least 90 % are A, C, G or T.
+        it has at least 60 bases of which at least 90 % are A, C, G or T. In a record without such a
+        window, 60 bases and half of the window suffice.
         ``whole``: every record that is not empty is one item.
     alphabet
         Allowed letters.
@@ -69,6 +73,9 @@ class IndexSpec:
     piece
         Maximum bases of a piece: a record with an item is also cut into pieces, see
         `virnucpro.sequences.pieces`. None for no pieces. Not for ``whole``.
+    pairs
+        Where the mates of paired reads are; two mates are one record, see
+        `virnucpro.sequences.mates`. None for single sequences. Not for ``whole``.
 
     Raises
     ------
@@ -84,6 +91,7 @@ class IndexSpec:
     fallback: bool = False
     min_length: int = 0
     piece: int | None = None
+    pairs: Pairs | None = None
 
     def __post_init__(self) -> None:
         if self.kind == "whole":
@@ -137,7 +145,8 @@ class InputFile:
         Digest of the names and the normalised sequences, so that compression, line lengths, case
         and comments have no effect; see `ContentDigest`.
     n_records, n_bases
-        Number of records, and of bases or residues.
+        Number of records that begin in the file (none in a file of second mates), and of bases or
+        residues.
     """
 
     path: str
@@ -165,12 +174,14 @@ class ContentDigest:
         self.n_records = 0
         self.n_bases = 0
 
-    def add(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
-        """Add the names and sequences of the next records to the digest."""
+    def add(
+        self, names: Sequence[bytes], sequences: Sequence[bytes], *, second: bool = False
+    ) -> None:
+        """Add names and sequences of the next records, or of their second mates, to the digest."""
         lines = [line for pair in zip(names, sequences, strict=True) for line in pair]
         lines.append(b"")
         self._hash.update(b"\n".join(lines))
-        self.n_records += len(sequences)
+        self.n_records += 0 if second else len(sequences)
         self.n_bases += sum(map(len, sequences))
 
     def result(self) -> InputFile:

@@ -57,8 +57,8 @@ class _InRecords(TableBlock):
 
     @column("integer", "report", "notebook")
     def length(self) -> Values:
-        """Bases, or letters of a protein."""
-        return self.run.index.record_lengths[self.records]
+        """Bases, or letters of a protein; of paired reads, those of both mates."""
+        return self.run.index.record_letters[self.records]
 
     @column("integer")
     def n_windows(self) -> Values:

@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help=text)
     options.add_quiet(parser)
     title = "options of the default worker, virnucpro.predict"
-    options.add(parser, PredictOptions, title=title)
+    options.add(parser, PredictOptions, without=("paired",), title=title)  # a file is a run
     other = parser.add_argument_group("options of other workers")
     other.add_argument(
         "--set",

@@ -1,0 +1,146 @@
+"""Paired reads: two mates are one record with one answer."""
+
+import random
+import re
+
+import pytest
+
+import virnucpro
+from virnucpro.cli.main import main
+from virnucpro.errors import FingerprintError, InputError, UsageError
+from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.translation import reverse_complement
+
+pytestmark = pytest.mark.usefixtures("one_process")
+
+N = 4
+FRAGMENTS = [bytes(random.Random(k).choices(b"ACGT", k=400)) for k in range(N)]
+FIRST = [(b"r%d/1 x" % k, one[:150]) for k, one in enumerate(FRAGMENTS)]
+SECOND = [(b"r%d/2 2:N:0:A" % k, reverse_complement(one[-120:])) for k, one in enumerate(FRAGMENTS)]
+QUALITIES = bytes(range(40, 40 + 30)) * 5
+
+
+def _fastq(reads):
+    return b"".join(b"@%s\n%s\n+\n%s\n" % (*one, QUALITIES[: len(one[1])]) for one in reads)
+
+
+BOTH = [read for pair in zip(FIRST, SECOND, strict=True) for read in pair]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = {
+        "R1.fq": FIRST,
+        "R2.fq": SECOND,
+        "both.fq": BOTH,
+        "few.fq": SECOND[:2],
+        "other.fq": [*SECOND[:1], *SECOND[2:], SECOND[1]],
+        "odd.fq": BOTH[:-1],
+    }
+    for name, reads in content.items():
+        (tmp_path / name).write_bytes(_fastq(reads))
+    return tmp_path
+
+
+WANTED = ("viral", "ambiguous", "non-viral")
+
+
+def _extracted(run):
+    texts = [path.read_bytes() for name in WANTED for path in run.glob(f"{name}.fastq")]
+    lines = b"".join(texts).splitlines()
+    return {
+        (lines[k][1:].split()[0], re.search(rb"mate=\d", lines[k])[0]): (lines[k + 1], lines[k + 3])
+        for k in range(0, len(lines), 4)
+    }
+
+
+def test_mates_are_one_record_and_both_are_written(files, tables):
+    first = virnucpro.classify(["R1.fq", "R2.fq"], outdir="a", paired=True, extract=WANTED)
+    virnucpro.classify("both.fq", outdir="b", interleaved=True, extract=WANTED)
+    rows, others = tables(files / "a/predictions.tsv"), tables(files / "b/predictions.tsv")
+    assert [row["seq_name"] for row in rows] == [f"r{k}" for k in range(N)]
+    expected = {"length": "270", "n_windows": "2", "n_scored": "2", "status": "scored"}
+    for number, (row, other) in enumerate(zip(rows, others, strict=True), 1):
+        assert {name: row[name] for name in expected} == expected
+        assert (row["file"], row["record"], row["flags"]) == ("R1.fq", str(number), "NA")
+        assert other == row | {"file": "both.fq"}
+    assert first.warnings == ()
+    for run in ("a", "b"):
+        found = _extracted(files / run)
+        assert found == {
+            (b"r%d" % k, b"mate=%d" % mate): (read, QUALITIES[: len(read)])
+            for mate, reads in ((1, FIRST), (2, SECOND))
+            for k, (_, read) in enumerate(reads)
+        }
+    index = SequenceIndex.open(files / "a" / "index")
+    assert [(one.path, one.n_records, one.n_bases) for one in index.inputs] == [
+        ("R1.fq", N, 150 * N),
+        ("R2.fq", 0, 120 * N),
+    ]
+    joined = FRAGMENTS[0][:150] + b"N" * 25 + FRAGMENTS[0][-120:]
+    assert index.record_sequence(0, 0, 295) == joined
+    spans = list(zip(index.window_starts[:2], index.window_ends[:2], strict=True))
+    assert spans == [(0, 150), (175, 295)]
+
+
+def test_viruses_are_written_as_mates(files):
+    with pytest.warns(UserWarning, match="expected to be false"):
+        virnucpro.classify(["R1.fq", "R2.fq"], outdir="a", paired=True, threshold=0.0)
+    text = (files / "a" / "viruses.fasta").read_text()
+    headers = [line for line in text.splitlines() if line.startswith(">")]
+    assert len(headers) == 2 * N
+    assert " start=1 end=120 " in headers[1]
+    assert headers[1].endswith(" mate=2 length=120 file=R1.fq record=1")
+    assert headers[1].startswith(">r0 kind=virus ")
+    sequence = text.split(">")[2].partition("\n")[2].replace("\n", "")
+    assert sequence.encode() == SECOND[0][1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "option", "message"),
+    [
+        (["R1.fq", "few.fq"], "paired", r"few\.fq: ends before record 3, but R1\.fq has it \(r2/1"),
+        (["few.fq", "R1.fq"], "paired", r"few\.fq: ends before|record 1: the names r0/2 and r0/1"),
+        (["R1.fq", "other.fq"], "paired", r"R1\.fq and other\.fq: record 2: the names r1/1 and r2"),
+        (["odd.fq"], "interleaved", r"odd\.fq: record 7 \(r3/1\) has no mate: the file ends"),
+        (["R1.fq"], "interleaved", r"R1\.fq: records 1 and 2: the names r0/1 and r1/1 are not"),
+        (["R1.fq"], "paired", "takes two files for each sample.*--interleaved|interleaved"),
+    ],
+)
+def test_reads_that_are_no_pairs_are_refused(files, inputs, option, message):
+    kind = UsageError if inputs == ["R1.fq"] and option == "paired" else InputError
+    with pytest.raises(kind, match=message):
+        virnucpro.classify(inputs, outdir="run", **{option: True})
+    assert not (files / "run").exists()
+
+
+def test_a_resume_needs_the_same_pairs(files, capsys):
+    run = ["predict", "R1.fq", "R2.fq", "-o", "run", "-q"]
+    virnucpro.classify(["R1.fq", "R2.fq"], outdir="run", paired=True)
+    assert main([*run, "--paired", "--resume"]) == 0
+    assert main([*run, "--resume"]) == 1
+    assert "paired was True and is now False" in capsys.readouterr().err
+    (files / "R2.fq").write_bytes(_fastq([(name, read[1:]) for name, read in SECOND]))
+    with pytest.raises(FingerprintError, match=r"the content of R2\.fq differs"):
+        virnucpro.classify(["R1.fq", "R2.fq"], outdir="run", paired=True, resume=True)
+
+
+def test_machines_of_a_run_read_pairs(files, tables):
+    command = ["plan", "R1.fq", "R2.fq", "--paired", "-o", "many", "--ranks", "1", "--kind", "cpu"]
+    assert main([*command, "-q"]) == 0
+    assert main(["work", "many", "--task", "0/1", "--devices", "cpu:1", "-q"]) == 0
+    assert main(["merge", "many", "-q"]) == 0
+    rows = tables(files / "many" / "predictions.tsv")
+    assert {(row["length"], row["status"]) for row in rows} == {("270", "scored")}
+
+
+def test_short_pairs_count_their_own_letters(tmp_path):
+    reads = [(b"a", b"ACGTTGCATC" * 4), (b"b", b"ACGTTGCATC" * 5)]
+    for name in ("R1.fq", "R2.fq"):
+        (tmp_path / name).write_bytes(_fastq(reads))
+    inputs = [tmp_path / "R1.fq", tmp_path / "R2.fq"]
+    with pytest.warns(UserWarning, match="inputs with the content of an earlier input: 1"):
+        rows = virnucpro.classify(inputs, paired=True).predictions
+    assert list(rows["length"]) == [80, 100]
+    assert list(rows["status"]) == ["too_short", "scored"]

@@ -1,0 +1,150 @@
+"""Join the mates of paired reads: a pair is one record.
+
+The record is the first mate, a run of N (`JOINT`) and the reverse complement of the second mate. So
+both are on one strand, and windows are placed around the run, as around any long run of N. The name
+is that of the mates without ``/1`` and ``/2``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Final
+
+import numpy as np
+
+from virnucpro.arrays import IntArray
+from virnucpro.console import shortened
+from virnucpro.errors import InputError, UsageError
+from virnucpro.sequences.alignments import has_alignments
+from virnucpro.sequences.entries import Input
+from virnucpro.sequences.records import Record, read_records
+from virnucpro.sequences.spec import Pairs
+from virnucpro.sequences.translation import reverse_complement
+
+JOINT: Final = b"N" * 25
+"""Letters between the mates; long enough that windows are placed around them."""
+_JOINT_QUALITIES: Final = b"!" * len(JOINT)
+_FIRST: Final = "/1"
+_SECOND: Final = "/2"
+_ADVICE: Final = "give the mates in the same order, without reads that have no mate"
+_COLLATE: Final = "collate the file by name (samtools collate), without reads that have no mate"
+
+
+def joint_letters(lengths: IntArray, mates: IntArray) -> IntArray:
+    """Return the letters between the mates of each record: 0 for a single read.
+
+    Parameters
+    ----------
+    lengths
+        ``(n,)``, letters of the records, with those between the mates.
+    mates
+        ``(n,)``, letters of the first mates; of a single read, its own.
+    """
+    return np.where(mates < lengths, len(JOINT), 0)
+
+
+def split_pair(sequence: bytes, first: int) -> tuple[bytes, bytes]:
+    """Return both mates of a record, as in the input; `first` is the length of the first mate."""
+    return sequence[:first], reverse_complement(sequence[first + len(JOINT) :])
+
+
+def grouped(inputs: Sequence[Input], pairs: Pairs | None) -> list[tuple[int, ...]]:
+    """Return the positions of the inputs that are read together: two for files of mates, else one.
+
+    A file of alignments has both mates.
+
+    Raises
+    ------
+    UsageError
+        If a file of first mates has no file of second mates.
+    """
+    groups: list[tuple[int, ...]] = []
+    numbers = iter(range(len(inputs)))
+    for number in numbers:
+        if pairs != "files" or has_alignments(inputs[number]):
+            groups.append((number,))
+            continue
+        other = next(numbers, None)
+        if other is None or has_alignments(inputs[other]):
+            raise UsageError(
+                f"--paired takes two files for each sample, R1 and R2, but {inputs[number]} has no "
+                "second file; give both, or --interleaved for mates in one file"
+            )
+        groups.append((number, other))
+    return groups
+
+
+def read_pairs(
+    paths: Sequence[Input], read: Callable[[Input], Iterator[Record]] = read_records
+) -> Iterator[Record]:
+    """Read paired reads from two files, or from one file in which second mates follow first ones.
+
+    Mates in alignments are next to each other, in any order; reads without the flag of a mate are
+    single reads.
+
+    Parameters
+    ----------
+    paths
+        One or two files.
+    read
+        `read_records`, with its options.
+
+    Yields
+    ------
+    Record
+        The joined mates.
+
+    Raises
+    ------
+    InputError
+        As `read_records`; if names or numbers of the mates differ.
+    """
+    if len(paths) == 1:
+        yield from _of_one_file(paths[0], read(paths[0]))
+        return
+    files = [read(path) for path in paths]
+    for number, (first, second) in enumerate(zip_longest(*files), 1):
+        if first is None or second is None:
+            ended, longer = paths if first is None else reversed(paths)
+            name = shortened((first or second).name)
+            raise InputError(
+                f"{ended}: ends before record {number}, but {longer} has it ({name}); {_ADVICE}"
+            )
+        yield _joined(first, second, f"{paths[0]} and {paths[1]}: record {number}")
+
+
+def _of_one_file(path: Input, records: Iterator[Record]) -> Iterator[Record]:
+    aligned = has_alignments(path)
+    number = 0
+    for first in records:
+        number += 1
+        if aligned and not first.name.endswith((_FIRST, _SECOND)):  # by its flags, a single read
+            yield first._replace(mate=len(first.sequence))
+            continue
+        second = next(records, None)
+        if second is None:
+            raise InputError(
+                f"{path}: record {number} ({shortened(first.name)}) has no mate: the file ends "
+                f"here; {_COLLATE if aligned else _ADVICE}"
+            )
+        pair = (second, first) if aligned and first.name.endswith(_SECOND) else (first, second)
+        yield _joined(*pair, f"{path}: records {number} and {number + 1}", aligned=aligned)
+        number += 1
+
+
+def _joined(first: Record, second: Record, place: str, *, aligned: bool = False) -> Record:
+    name = first.name.removesuffix(_FIRST)
+    if name != second.name.removesuffix(_SECOND):
+        names = f"{shortened(first.name)} and {shortened(second.name)}"
+        advice = _COLLATE if aligned else _ADVICE
+        raise InputError(f"{place}: the names {names} are not those of two mates; {advice}")
+    qualities = None
+    if first.qualities is not None and second.qualities is not None:
+        qualities = first.qualities + _JOINT_QUALITIES + second.qualities[::-1]
+    return Record(
+        name,
+        first.sequence + JOINT + reverse_complement(second.sequence),
+        first.gaps + second.gaps,
+        first.problem or (second.problem and f"mate 2: {second.problem}"),
+        qualities,
+        len(first.sequence),
+    )
