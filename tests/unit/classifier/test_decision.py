@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classifier.calibration import Calibration, PlattLine, Preset, q_values
+from virnucpro.classifier.calibration import (
+    Calibration,
+    PlattLine,
+    Preset,
+    RecordCalibration,
+    q_values,
+)
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status, Thresholds
 from virnucpro.classifier.decision import Flag, Reason, RecordQuality, call_records
@@ -107,6 +113,18 @@ def test_limits_belong_to_the_upper_call():
     limited = dataclasses.replace(exact, presets=presets)
     found = call_records(records, Thresholds(), limited, CallOptions(prevalence=0.5))
     assert found.call.tolist() == [VIRAL, AMBIGUOUS]
+
+
+@pytest.mark.parametrize(("known", "odds"), [(None, 1.0), (1.0, 1.0), (0.5, 0.5), (math.nan, 1.0)])
+def test_a_record_is_calibrated_by_its_known_bases(known, odds):
+    # at 1,000 bases the logit of the windows counts half, from 2,000 on in full
+    lines = RecordCalibration((1_000.0, 2_000.0), (0.0, 0.0), (0.5, 1.0), (0.0, 0.0), 4.0)
+    records = dataclasses.replace(records_of([0.5]), logit=np.array([1.0]))
+    quality = None if known is None else quality_of(1, known=known)
+    calibration = dataclasses.replace(CALIBRATION, records=lines)
+    rule = CallOptions(prevalence=0.5)
+    found = call_records(records, Thresholds(), calibration, rule, quality)
+    assert found.calibrated == pytest.approx([1 / (1 + math.exp(-odds))])
 
 
 def test_the_tier_is_the_strictest_preset_that_calls_viral():

@@ -127,3 +127,27 @@ def test_inputs_of_equal_content_are_named_with_the_first(write, tmp_path):
     paths = [write(b">a\nAC\n", name) for name in ("one.fa", "two.fa", "three.fa")]
     *_, warning = build_index(tmp_path / "index", paths, SPEC).warnings
     assert f"2 ({paths[1]}, as {paths[0]}; {paths[2]}, as {paths[0]})" in warning
+
+
+def fastq(qualities):
+    return b"".join(b"@r\n%s\n+\n%s\n" % (b"A" * len(one), one) for one in qualities)
+
+
+@pytest.mark.parametrize(
+    ("qualities", "told"),
+    [
+        ([b"I" * 999 + b"+"], []),  # Q40, and one base of Q10
+        ([b"./" * 600], ["4.5 %: at this rate mini finds about 55% (10 kb) to 32% (3 kb) of"]),
+        ([b"5I" * 600, b"+I" * 600], ["2.8 %: at this rate mini finds about 73%"]),
+        ([b"+," * 600], ["9 %: at this rate mini finds at most 50% (10 kb) to 27% (3 kb)"]),
+        ([b"+," * 499] * 9, []),  # short reads
+        ([b"!" * 1200], []),  # a placeholder
+    ],
+)
+def test_long_reads_with_many_errors_give_a_warning(qualities, told, write, tmp_path):
+    path = write(fastq(qualities), "in.fq")
+    index = build_index(tmp_path / "index", [path, write(b">a\nACGT\n")], SPEC)
+    found = [text for text in index.warnings if "error rate" in text]
+    assert len(found) == len(told)
+    for text, part in zip(found, told, strict=True):
+        assert text.startswith(f"{path}: mean error rate of long reads by qualities {part}")
