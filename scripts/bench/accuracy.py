@@ -11,10 +11,11 @@ prokaryotes and where 1 % of all others are called, and precision and recall of 
 in a metagenome of 5 % viruses. Virus groups count equally, and so do the kingdoms of others; for
 precision, 85 % of the others are prokaryotes.
 
-The second also prints, at this prevalence: phages against prokaryotes in pieces of 2,048 bases; the
-groups of others of which most, and of viruses of which fewest 10-kb pieces are called; the share of
-random sequences that is called; and with ``--errors`` the same pieces with errors like those of
-Nanopore reads.
+The first also prints the stated and the realised share of false calls at this prevalence, and which
+prevalence is estimated where 1, 5 and 50 % of the pieces are viral. The second also prints, at 5 %:
+phages against prokaryotes in pieces of 2,048 bases; the groups of others of which most, and of
+viruses of which fewest 10-kb pieces are called; the share of random sequences that is called; and
+with ``--errors`` the same pieces with errors like those of Nanopore reads.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 import virnucpro
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.calibration import read_calibration
-from virnucpro.classifier.prevalence import posterior
+from virnucpro.classifier.prevalence import estimate_prevalence, posterior
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
@@ -57,6 +58,7 @@ RESAMPLES, TAILS = 500, (2.5, 97.5)
 FALSE, PREVALENCE = 0.01, 0.05
 OF_PHAGES, BY_GROUP = 2_048, 10_000
 """Bases of the pieces for the two further tables."""
+SHARES, SAMPLE = (0.01, 0.05, 0.5), 100_000
 LEAST, WORST, MANY = 5, 10, 0.1
 WITH_ERRORS, RANDOM = (3_000, 10_000), (1_000, 5_000)
 """Bases of the pieces with errors, and of random sequences."""
@@ -73,20 +75,36 @@ def main() -> None:
     """Print the figures of one bundle."""
     options = _options()
     if options.held_out:
-        print(HEADER)
-        for length, groups, log_odds in _read(options.held_out):
-            print(row(length, groups, log_odds, options.threshold, options.seed))
-        return
+        print_held_out(options)
+    else:
+        print_genomes(options)
+
+
+def print_held_out(options: argparse.Namespace) -> None:
+    """Print the figures of the pieces of a cross-validation."""
+    pieces = list(_read(options.held_out))
+    print(HEADER)
+    for length, groups, log_odds in pieces:
+        print(row(length, groups, log_odds, options.threshold, options.seed))
+    print("\n| bases | calls at 5 %: false stated, realised | prevalence found at 1, 5, 50 % |")
+    print("|---|---|---|")
+    for length, groups, log_odds in pieces:
+        print(honesty_row(length, groups, log_odds, options.threshold, options.seed))
+
+
+def print_genomes(options: argparse.Namespace) -> None:
+    """Print the figures of pieces of genomes, classified here."""
     calibration = open_bundle(options.bundle).calibration
     threshold = read_calibration(calibration, "").presets["default"].viral
     judge = partial(_classified, options.bundle)
     excluded = read_regions(options.exclude) if options.exclude else {}
     genomes = read_genomes(read_labels(options.labels, options.split), excluded)
     last: list[str] = []
+    clean: dict[int, FloatArray] = {}
     print(HEADER)
     for length in options.lengths:
         drawn = _draw(genomes, length, options.seed)
-        log_odds = judge(drawn.bases)
+        log_odds = clean[length] = judge(drawn.bases)
         print(row(length, drawn.groups, log_odds, threshold, options.seed), flush=True)
         if length == OF_PHAGES:
             last += ["", *phages(drawn, log_odds, threshold, options.seed)]
@@ -95,7 +113,37 @@ def main() -> None:
     print("\n".join(last))
     print("\n".join(random_sequences(judge, threshold, options.seed)), flush=True)
     if options.errors:
-        print("\n".join(with_errors_of(options.errors, genomes, judge, threshold, options.seed)))
+        print("\n| errors | bases | AUROC | recall | of that without | others called |")
+        print("|---|---|---|---|---|---|")
+    for length in WITH_ERRORS if options.errors else ():
+        drawn = _draw(genomes, length, options.seed)
+        found = {0.0: clean[length] if length in clean else judge(drawn.bases)}
+        for rate in options.errors:
+            dice = np.random.default_rng(options.seed)
+            found[rate] = judge([with_errors(one, rate, dice) for one in drawn.bases])
+        for rate, values in found.items():
+            print(error_row(rate, length, drawn.groups, values, found[0.0], threshold), flush=True)
+
+
+def honesty_row(
+    length: int, groups: Sequence[Group], log_odds: FloatArray, threshold: float, seed: int
+) -> str:
+    """Return stated and realised false calls, and the prevalence found in samples of pieces."""
+    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    weights = metagenome_weights(groups)
+    shares = np.where(viral, PREVALENCE, 1 - PREVALENCE) * weights
+    probability = posterior(log_odds, PREVALENCE)
+    called = probability >= threshold
+    total = shares[called].sum() or np.nan
+    stated = shares[called] @ (1 - probability[called]) / total
+    realised = shares[called & ~viral].sum() / total
+    found = []
+    for share in SHARES:
+        dice = np.random.default_rng(seed)
+        odds = np.where(viral, share, 1 - share) * weights
+        sample = dice.choice(len(groups), SAMPLE, p=odds / odds.sum())
+        found.append(f"{estimate_prevalence(log_odds[sample]).value:.1%}")
+    return f"| {length:,} | {stated:.0%}, {realised:.0%} | {', '.join(found)} |"
 
 
 def phages(drawn: Drawn, log_odds: FloatArray, threshold: float, seed: int) -> Iterator[str]:
@@ -134,30 +182,26 @@ def random_sequences(judge: Judge, threshold: float, seed: int) -> Iterator[str]
         yield f"| {length:,} | " + " | ".join(cells) + " |"
 
 
-def with_errors_of(
-    rates: Sequence[float], genomes: Sequence[Genome], judge: Judge, threshold: float, seed: int
-) -> Iterator[str]:
-    """Yield AUROC, recall and calls of others for pieces with each rate of errors."""
-    yield "\n| errors | bases | AUROC | recall | of that without | others called |"
-    yield "|---|---|---|---|---|---|"
-    for length in WITH_ERRORS:
-        drawn = _draw(genomes, length, seed)
-        viral, weights = drawn.viral, equal_weights(drawn.groups)
-        of_metagenome = metagenome_weights(drawn.groups)
-        clean = 0.0
-        for rate in (0.0, *rates):
-            dice = np.random.default_rng(seed)
-            log_odds = judge([with_errors(one, rate, dice) for one in drawn.bases])
-            called = posterior(log_odds, PREVALENCE) >= threshold
-            recall, wrong = (
-                float(of_metagenome[side] @ called[side] / of_metagenome[side].sum())
-                for side in (viral, ~viral)
-            )
-            clean = clean or recall
-            yield (
-                f"| {rate:.1%} | {length:,} | {auroc(log_odds, viral, weights):.3f} | "
-                f"{recall:.2f} | {recall / clean if clean else np.nan:.0%} | {wrong:.1%} |"
-            )
+def error_row(
+    rate: float,
+    length: int,
+    groups: Sequence[Group],
+    log_odds: FloatArray,
+    clean: FloatArray,
+    threshold: float,
+) -> str:
+    """Return AUROC, recall and calls of others for pieces with errors, beside those without."""
+    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    weights = metagenome_weights(groups)
+    recall, without, wrong = (
+        weights[side] @ (posterior(values, PREVALENCE) >= threshold)[side] / weights[side].sum()
+        for side, values in ((viral, log_odds), (viral, clean), (~viral, log_odds))
+    )
+    kept = recall / without if without else np.nan
+    return (
+        f"| {rate:.1%} | {length:,} | {auroc(log_odds, viral, equal_weights(groups)):.3f} | "
+        f"{recall:.2f} | {kept:.0%} | {wrong:.1%} |"
+    )
 
 
 def row(
