@@ -154,7 +154,8 @@ def help_text(declared: type, name: str, one: Option) -> str:
         return f"{one.help}; default: {one.default_text}"
     if default is MISSING or default is None or isinstance(default, bool):
         return one.help
-    return f"{one.help}; default: {f'{default:g} s' if isinstance(default, float) else default}"
+    text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return f"{one.help}; default: {f'{default:g} s' if one.parse is seconds else text}"
 
 
 def integer_from(least: int) -> Callable[[str], int]:

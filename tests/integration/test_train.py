@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import virnucpro
 from virnucpro.bundles.bundle import find_bundle, open_bundle
@@ -23,20 +24,14 @@ pytestmark = pytest.mark.usefixtures("one_process")
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
+NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 5, "batch": 64, "warm_up": 5}
+"""Small networks: these classes differ in their GC content alone."""
 
 
 def genome(n_bases, gc, seed):
     shares = [(1 - gc) / 2, gc / 2, gc / 2, (1 - gc) / 2]
     dice = np.random.default_rng(seed)
     return dice.choice(np.frombuffer(b"ACGT", np.uint8), n_bases, p=shares).tobytes().decode()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def short_training():
-    """Fewer steps of each training: these classes differ in their GC content alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("virnucpro.lab.training.fit._MOST_VISITS", 5)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +56,9 @@ def labels(tmp_path_factory):
 
 
 def command(labels, folder, *options):
-    words = ["train", "--labels", labels, "-o", folder, "--devices", "cpu:1", "-q", *options]
-    return list(map(str, words))
+    words = ["train", "--labels", labels, "-o", folder, "--devices", "cpu:1", "-q"]
+    network = "--hidden=32,16 --members=2 --epochs=5 --batch=64 --warm-up=5"
+    return list(map(str, [*words, *network.split(), *options]))
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +83,13 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
     assert "| 500 |" in card
     figures = bundle.metrics["cross_validation"]["500"]
     assert figures["auroc"] > 0.95
+    recipe = bundle.provenance["recipe"]
+    assert {**recipe, **NETWORK} == recipe
+    assert recipe["draws"] < 500_000
+    head = load_file(trained / "bundle" / "head.safetensors")
+    assert head["hidden.1.weight"].shape == (2 * 16, 2 * 32)
+    report = (trained / "report.html").read_text("utf-8")
+    assert f"AUROC {bundle.metrics['cross_validation']['1250']['auroc']:.3f}" in report
 
 
 def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels, tmp_path):
@@ -135,7 +138,9 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
 
 
 def test_the_function_trains_as_the_command(trained, labels, tmp_path):
-    folder = virnucpro.train(tmp_path / "toy", labels=labels, devices="cpu:1", quiet=True)
+    folder = virnucpro.train(
+        tmp_path / "toy", labels=labels, devices="cpu:1", quiet=True, **NETWORK
+    )
     assert (folder / "bundle.json").read_bytes() == (trained / "bundle/bundle.json").read_bytes()
     with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
         virnucpro.train(tmp_path / "other", label=labels)
@@ -221,8 +226,8 @@ def test_other_settings_are_refused(trained, labels, capsys):
     before = json.loads((trained / "train.json").read_bytes())
     assert main(command(labels, trained)) == 1
     assert "--resume" in capsys.readouterr().err
-    assert main(command(labels, trained, "--resume", "--seed", "2")) == 1
-    assert "other sequences or options" in capsys.readouterr().err
+    assert main(command(labels, trained, "--resume", "--seed", "2", "--dropout", "0")) == 1
+    assert "other sequences or options (seed, dropout)" in capsys.readouterr().err
     assert json.loads((trained / "train.json").read_bytes()) == before
 
 
@@ -307,6 +312,20 @@ def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
 
 
 @pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (("--hidden", "256,0"), "argument --hidden: '0' is not a whole number of at least 1"),
+        (("--dropout", "1"), "argument --dropout: '1' is not a number from 0 to below 1"),
+        (("--learning-rate", "0"), "argument --learning-rate: '0' is not a number between 0 and 1"),
+    ],
+)
+def test_wrong_parameters_of_the_networks_are_refused(option, reason, labels, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="64"):
+        main(command(labels, tmp_path / "toy", *option))
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "options",
     [("--lengths", "300,150"), ("--lengths", "20-100"), ("--lengths", "1-2-3"), ("--window", "50")],
 )
@@ -374,6 +393,33 @@ def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, capsy
     assert main(command(table, tmp_path / "toy")) == 1
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "toy").exists()
+
+
+def test_any_words_are_labels_and_classes(labels, tmp_path, monkeypatch, capsys, tables):
+    pairs = (("\tviral\tviral-0\t", "\tphage\tviral-0\t"), ("\tviral\t", "\trna_virus\t"))
+    table = changed(labels, "words.tsv", *pairs, ("\tnon-viral\t", "\thost\t"))
+    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
+    named = ("--viral-labels", "phage,rna_virus")
+    with pytest.raises(KeyError):
+        main(command(table, tmp_path / "toy", *named))
+    genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
+    assert {(kingdom, source) for _, kingdom, _, source, _ in genomes} == {
+        ("virus", "phage"),
+        ("virus", "rna_virus"),
+        ("host", "host"),
+    }
+    assert main(command(table, tmp_path / "other", "--viral-labels", "phage,virus")) == 64
+    assert "--viral-labels virus: no row of" in capsys.readouterr().err
+    assert main(command(table, tmp_path / "other")) == 1
+    assert "name the labels of viruses with --viral-labels" in capsys.readouterr().err
+    words = ["evaluate", "--labels", table, "--split", "train", *named, "--fragments-only"]
+    assert main([*map(str, words), "--lengths", "500", "-o", str(tmp_path / "figures"), "-q"]) == 0
+    rows = tables(tmp_path / "figures/fragments/fragments.tsv")
+    assert {(row["label"], row["kingdom"]) for row in rows} == {
+        ("viral", "phage"),
+        ("viral", "rna_virus"),
+        ("non-viral", "host"),
+    }
 
 
 def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, monkeypatch):

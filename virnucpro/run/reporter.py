@@ -62,6 +62,9 @@ class Reporter:
     def stage(self, text: str) -> None:
         """Report the start of a stage of the run; `text` describes the stage."""
 
+    def share(self, finished: float) -> None:
+        """Report the finished share of the stage, from 0 to 1."""
+
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Report how many records and letters of the inputs have been read."""
 
@@ -169,6 +172,11 @@ class Lines:
         if self._is_time():
             say(f"read {amount(letters, protein=protein)} in {records:,} sequences")
 
+    def stage(self, text: str, finished: float) -> None:
+        """Show the finished share of a stage of work."""
+        if self._is_time():
+            say(f"{finished:.0%} of {text}")
+
     def begin(self, work: Workload) -> None:
         """Begin to show the computation of `work`."""
         self._pace = _Pace(work, self._clock)
@@ -214,6 +222,7 @@ class Bars:
         )
         self._pace: _Pace | None = None
         self._reading: Any = None
+        self._stage: Any = None
         self._whole: Any = None
         self._workers: dict[int, Any] = {}
 
@@ -224,6 +233,17 @@ class Bars:
             self._reading = self._progress.add_task("reading", total=None, text=text)
             self._progress.start()
         self._progress.update(self._reading, text=text)
+
+    def stage(self, text: str, finished: float) -> None:
+        """Show the finished share of a stage of work; the bar ends at 1."""
+        if self._stage is None:
+            self._stage = self._progress.add_task(text, total=1.0, completed=finished, text="")
+            self._progress.start()
+        self._progress.update(self._stage, description=text, completed=finished)
+        if finished >= 1:
+            self._progress.remove_task(self._stage)
+            self._stage = None
+            self._progress.stop()
 
     def begin(self, work: Workload) -> None:
         """Begin to show the computation of `work`."""
@@ -258,6 +278,9 @@ class Bars:
         if self._pace is not None:
             say(self._pace.last_line())
             self._pace = None
+            for task in self._progress.task_ids:
+                self._progress.remove_task(task)
+            self._workers.clear()
 
 
 _CALLS: Final = ("viral", "non-viral", "ambiguous")
@@ -361,14 +384,22 @@ class CommandReporter(Reporter):
         self._if_partial = if_partial
         self._view = view
         self._quiet = quiet
+        self._stage = ""
         self._computing = False
         self._warnings: set[str] = set()
 
     def stage(self, text: str) -> None:
         """Print the name of the stage of work that starts now."""
         raise_if_asked_to_stop()
+        self._stage = text
         if not self._quiet:
             say(text)
+
+    def share(self, finished: float) -> None:
+        """Show the finished share of the stage that was printed last."""
+        raise_if_asked_to_stop()
+        if self._view is not None:
+            self._view.stage(self._stage, finished)
 
     def warn(self, text: str) -> None:
         """Print a warning, also in quiet mode; a repeated text is printed only once."""

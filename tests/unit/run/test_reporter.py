@@ -86,13 +86,45 @@ def test_reading_is_reported_every_ten_seconds(capsys):
     assert shown[0] == "[virnucpro] read 10.0 M residues in 10 sequences"
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_bars_fit_the_terminal_and_leave_a_line(monkeypatch, width):
+def test_a_stage_of_known_length_is_reported_every_ten_seconds(capsys):
+    clock = Clock()
+    lines = Lines(clock)
+    for step in range(1, 26):
+        clock.now += 1
+        lines.stage("training for fold 2 of 5", step / 25)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == [f"[virnucpro] {share} of training for fold 2 of 5" for share in ("40%", "80%")]
+
+
+def terminal(monkeypatch, width):
     stream = io.StringIO()
     stream.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
+    return stream
+
+
+def test_each_stage_has_a_bar_that_ends(monkeypatch):
+    stream = terminal(monkeypatch, 100)
+    bars = Bars()
+    bars.begin(WORK)
+    bars.show(statuses(20_000, 10_000))
+    bars.end()
+    before = len(stream.getvalue())
+    for fold in (1, 2):
+        bars.stage(f"training for fold {fold}", 0.5)
+        bars.stage(f"training for fold {fold}", 1.0)
+    bars.end()
+    text = stream.getvalue()[before:]
+    assert all(f"training for fold {fold}" in text for fold in (1, 2))
+    assert text.count("50%") == 2
+    assert "worker 0" not in text
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_bars_fit_the_terminal_and_leave_a_line(monkeypatch, width):
+    stream = terminal(monkeypatch, width)
     bars = Bars()
     bars.read(12, 3_000, protein=False)
     bars.begin(WORK)

@@ -163,12 +163,12 @@ def _run(arguments: argparse.Namespace) -> int:
 def _sources(arguments: argparse.Namespace) -> "list[Source]":
     from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels
 
-    if options.are_labelled_files(arguments, "split"):
+    if options.are_labelled_files(arguments, "split", "viral_labels"):
         groups = read_groups(arguments.groups) if arguments.groups else None
         return fasta_sources(arguments.viral, arguments.non_viral, groups)
     if arguments.groups:
         raise UsageError("--groups is for --viral and --non-viral; --labels has a column group")
-    return read_labels(arguments.labels, arguments.split)
+    return read_labels(arguments.labels, arguments.split, arguments.viral_labels or ())
 
 
 def _others(arguments: argparse.Namespace) -> tuple[OtherTool, ...]:
@@ -219,6 +219,7 @@ def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
             if path is not None
         },
         **({"split": arguments.split} if arguments.split else {}),
+        **({"viral_labels": arguments.viral_labels} if arguments.viral_labels else {}),
         **({"viral": [str(path) for path in arguments.viral]} if arguments.viral else {}),
         **({"non_viral": [str(one) for one in arguments.non_viral]} if arguments.non_viral else {}),
     }

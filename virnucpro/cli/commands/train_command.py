@@ -5,9 +5,10 @@ with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundl
 install it with virnucpro bundle pack and unpack.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
-non-viral), group (related sequences have one group, such as a virus family) and optionally split,
-kingdom, class and record. No group may be on both sides of the split. Without a table, give FASTA
-files with --viral and --non-viral. Sequences of different groups that are nearly equal are refused.
+non-viral; any words with --viral-labels), group (related sequences have one group, such as a virus
+family) and optionally split, kingdom, class and record. No group may be on both sides of the split.
+Without a table, give FASTA files with --viral and --non-viral. Sequences of different groups that
+are nearly equal are refused.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.errors import InputError
 from virnucpro.extras import require_extra
+from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.option import integer_from, positive
 from virnucpro.run.execution import Execution, RunOptions
 from virnucpro.run.reporter import open_reporter
@@ -34,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
     _add_model(parser)
+    options.add(parser, NetworkSettings)
     text = "name of the new bundle; default: the name of DIR"
     parser.add_argument("--name", help=text)
     parser.add_argument("--description", default="trained by virnucpro train", help="one line")
@@ -141,6 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "held_out": held_out,
         "excluded": read_regions(arguments.exclude) if arguments.exclude else {},
         "encoders": arguments.encoder or ["mini/nucleotide"],
+        "network": NetworkSettings(**options.chosen(NetworkSettings, arguments)),
         "name": arguments.name or arguments.outdir.absolute().name,
         "version": arguments.bundle_version,
         "notes": read_notes(arguments.notes),
@@ -163,12 +167,13 @@ def _sources(arguments: argparse.Namespace) -> "tuple[list[Source], list[Source]
     """Return the labelled sequences of the training set, and the held-out ones."""
     from virnucpro.lab.evaluation.labels import fasta_sources, read_labels, splits_in
 
-    if options.are_labelled_files(arguments, "split", "held_out"):
+    if options.are_labelled_files(arguments, "split", "held_out", "viral_labels"):
         return fasta_sources(arguments.viral, arguments.non_viral), []
     splits = splits_in(arguments.labels)
     chosen = arguments.split or "train"
     held_out = arguments.held_out or ("valid" if "valid" in splits else None)
+    table, viral = arguments.labels, arguments.viral_labels or ()
     return (
-        read_labels(arguments.labels, chosen if splits else None),
-        read_labels(arguments.labels, held_out, one_class=True) if held_out else [],
+        read_labels(table, chosen if splits else None, viral),
+        read_labels(table, held_out, viral, one_class=True) if held_out else [],
     )

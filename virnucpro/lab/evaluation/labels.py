@@ -116,17 +116,26 @@ def fasta_sources(
     return _checked(sources, "the command line")
 
 
-def read_labels(table: Path, split: str | None = None, *, one_class: bool = False) -> list[Source]:
+def read_labels(
+    table: Path,
+    split: str | None = None,
+    viral_labels: Sequence[str] = (),
+    *,
+    one_class: bool = False,
+) -> list[Source]:
     """Read a tab-separated table of labelled files.
 
     Parameters
     ----------
     table
-        Columns ``file`` (relative to the table's folder), ``label`` (viral or non-viral), ``group``
-        and, if needed, ``split``, ``kingdom`` and ``record`` (the label is for this record only).
-        Other columns are ignored.
+        Columns ``file`` (relative to the table's folder), ``label``, ``group`` and, if needed,
+        ``split``, ``kingdom``, ``class`` and ``record`` (the label is for this record only). Other
+        columns are ignored.
     split
         Use only rows with this value in the column ``split``; ``all`` for all rows.
+    viral_labels
+        Labels of viral sequences. Then a label may be any word: it is the class of its row, and the
+        kingdom, if these columns have none. Empty: labels are viral or non-viral.
     one_class
         Whether all rows may have one label.
 
@@ -134,12 +143,15 @@ def read_labels(table: Path, split: str | None = None, *, one_class: bool = Fals
     ------
     UsageError
         If the table has several splits and none is selected, or the selected split does not exist.
+        If no row has one of the viral labels, or all rows have.
     InputError
         If a column or value is missing, a label is unknown, a file does not exist, a file or record
         is labelled twice, a class is empty, or a group has both labels.
     """
-    rows = _rows(table)
-    sources = [_source(row, table, number) for number, row in _of_split(rows, table, split)]
+    rows = _of_split(_rows(table), table, split)
+    if viral_labels and not one_class:
+        _check_labels({(row["label"] or "").strip() for _, row in rows}, table, viral_labels)
+    sources = [_source(row, table, number, viral_labels) for number, row in rows]
     return _checked(sources, str(table), one_class=one_class)
 
 
@@ -183,24 +195,40 @@ def _of_split(
     return selected
 
 
-def _source(row: dict[str, str], table: Path, number: int) -> Source:
+def _check_labels(labels: set[str], table: Path, viral_labels: Sequence[str]) -> None:
+    known = ", ".join(map(shortened, sorted(labels)))
+    if unknown := [one for one in viral_labels if one not in labels]:
+        raise UsageError(
+            f"--viral-labels {shortened(unknown[0])}: no row of {table} has this label; its "
+            f"labels: {known}"
+        )
+    if labels <= set(viral_labels):
+        raise UsageError(
+            f"{table}: all labels are viral ({known}). Add sequences with other labels, or name "
+            "fewer labels with --viral-labels."
+        )
+
+
+def _source(row: dict[str, str], table: Path, number: int, viral_labels: Sequence[str]) -> Source:
     where = f"{table}, line {number}"
     cells = {name: (row.get(name) or "").strip() for name in (*_REQUIRED, *_OPTIONAL)}
     for name in _REQUIRED:
         if not cells[name]:
             raise InputError(f"{where}: the cell of column {name!r} is empty")
-    viral = _LABELS.get(cells["label"].lower())
+    label = printable(cells["label"]) if viral_labels else ""
+    viral = cells["label"] in viral_labels if label else _LABELS.get(cells["label"].lower())
     if viral is None:
         raise InputError(
-            f"{where}: unknown label {shortened(cells['label'])!r}; use viral or non-viral"
+            f"{where}: unknown label {shortened(cells['label'])!r}; use viral or non-viral, or "
+            "name the labels of viruses with --viral-labels"
         )
     return Source(
         path=table.parent / cells["file"],
         viral=viral,
-        kingdom=printable(cells["kingdom"]) or CLASS_NAMES[viral],
+        kingdom=printable(cells["kingdom"]) or label or CLASS_NAMES[viral],
         group=printable(cells["group"]),
         record=cells["record"] or None,
-        source_class=cells["class"],
+        source_class=cells["class"] or label,
         where=where,
     )
 

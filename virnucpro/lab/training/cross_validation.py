@@ -18,7 +18,7 @@ from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import InputError
 from virnucpro.lab.training.folds import logits_of_folds
 from virnucpro.lab.training.genomes import VIRUS, Group
-from virnucpro.lab.training.network import Ensemble, Examples, NetworkSettings, train
+from virnucpro.lab.training.network import Ensemble, Examples, train
 from virnucpro.lab.training.platt import LengthClass, fit, held_out
 from virnucpro.lab.training.records.calibration import (
     as_json,
@@ -26,7 +26,9 @@ from virnucpro.lab.training.records.calibration import (
     metagenome_weights,
     supported,
 )
+from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import equal_weights
+from virnucpro.run.reporter import Reporter
 
 _PREVALENCE = 0.05
 """Share of viral records at which the presets are chosen: that of many metagenomes."""
@@ -104,7 +106,7 @@ def cross_validate(
     folds: Mapping[str, int],
     settings: NetworkSettings,
     seed: int,
-    report: Callable[[str], object],
+    reporter: Reporter,
     folder: Path,
 ) -> dict[int, FloatArray]:
     """Return, by length, the mean logit of each piece by an ensemble without the piece's group.
@@ -120,14 +122,14 @@ def cross_validate(
         Pieces of each length in bases.
     folds
         Fold of each group's name.
-    report
-        Called with a text about each fold that is trained.
+    reporter
+        Receives a stage for each fold that is trained, and its finished share.
     """
     of_window = np.array([folds[name] for _, name in groups])
 
     def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
-        report(f"training for fold {fold + 1} of {max(folds.values()) + 1}")
-        ensemble = train(_without(examples, of_window == fold), settings, seed)
+        reporter.stage(f"training for fold {fold + 1} of {max(folds.values()) + 1}")
+        ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.share)
         return {
             length: pieces[length].select(one).logits(ensemble) for length, one in inside.items()
         }

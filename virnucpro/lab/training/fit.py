@@ -1,9 +1,9 @@
 """Fit head, calibration and thresholds to the features of the training windows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
@@ -23,21 +23,25 @@ from virnucpro.lab.training.cross_validation import (
 )
 from virnucpro.lab.training.draw import Drawn
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group
-from virnucpro.lab.training.network import NetworkSettings, examples_of, train
+from virnucpro.lab.training.network import examples_of, train
 from virnucpro.lab.training.platt import realised_fdr
 from virnucpro.lab.training.records.fit import RecordTraining
+from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import (
     equal_weights,
     resampled_weights,
     share_above,
 )
 from virnucpro.lab.training.windows_file import TrainingWindows
+from virnucpro.run.reporter import Reporter
 
 _PREVALENCE: Final = 0.5
 _LEAST_BASES: Final = 100
 _LEAST_SCORED: Final = 0.5
-_MOST_VISITS: Final = 20
-"""A small training set is not repeated more often than this."""
+
+
+Piece: TypeAlias = tuple[str, str, str, float, float]
+"""Kingdom, group, class, mean logit of the windows and held-out log odds of a piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,7 @@ class Fitted:
     settings, versions
         Parameters of the training, and versions of the libraries.
     held_out
-        Kingdom, group, class, mean logit of the windows and held-out log odds of each piece of the
-        cross-validation, by length in bases.
+        Pieces of the cross-validation by length in bases.
     record
         Tensors of the encoder of genes and of the record head; None without a record head.
     """
@@ -69,7 +72,7 @@ class Fitted:
     metrics: Mapping[str, Any]
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
-    held_out: Mapping[int, list[tuple[str, str, str, float, float]]]
+    held_out: Mapping[int, list[Piece]]
     record: tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]] | None = None
 
 
@@ -78,8 +81,8 @@ def fit_head(
     features: NDArray[np.float32],
     folds: Mapping[str, int],
     seed: int,
-    report: Callable[[str], object],
-    warn: Callable[[str], object],
+    network: NetworkSettings,
+    reporter: Reporter,
     folder: Path,
     records: Sequence[Genome] = (),
 ) -> Fitted:
@@ -93,8 +96,10 @@ def fit_head(
         (n, dim), vectors of all windows in the order of `windows`.
     folds
         Fold of each group's name.
-    report, warn
-        Called with a text about each step, and with warnings.
+    network
+        Parameters of the networks.
+    reporter
+        Receives each step, its finished share, and warnings.
     folder
         Folder for the finished folds of the cross-validation; a repeated call reads them.
     records
@@ -107,29 +112,29 @@ def fit_head(
     """
     torch.set_num_threads(1)  # other numbers of threads sum in another order
     torch.use_deterministic_algorithms(mode=True)
-    most = _MOST_VISITS * len(windows.crops.bases)
-    settings = replace(NetworkSettings(), windows=min(NetworkSettings().windows, most))
+    draws = min(network.draws, network.epochs * len(windows.crops.bases))
+    settings = replace(network, draws=draws)
     crop_features, pieces = windows.split(features)
     names, examples = examples_of(windows.crops, crop_features)
     logits = cross_validate(
-        examples, windows.crops.groups, pieces, folds, settings, seed, report, folder
+        examples, windows.crops.groups, pieces, folds, settings, seed, reporter, folder
     )
-    calibrated = calibrate(logits, pieces, windows.classes, folds, warn)
+    calibrated = calibrate(logits, pieces, windows.classes, folds, reporter.warn)
     calibration: dict[str, Any] = {"lines": [asdict(one.line) for one in calibrated]}
     record = None
     if records:
-        report("reading the genes of all genomes")
+        reporter.stage("reading the genes of all genomes")
         training = RecordTraining(records, seed, settings)
         drawn = {length: one.pieces for length, one in windows.tiled.items()}
-        record_logits = training.cross_validate(drawn, folds, report, folder)
+        record_logits = training.cross_validate(drawn, folds, reporter, folder)
         calibrated, calibration["records"] = calibrate_records(
             calibrated, record_logits, logits, pieces, folds
         )
-        report("training the record head on all groups")
-        record = training.fit_all().tensors()
-    presets = choose_presets(calibrated, pieces, warn)
-    report("training on all groups")
-    ensemble = train(examples, settings, seed)
+        reporter.stage("training the record head on all groups")
+        record = training.fit_all(reporter.share).tensors()
+    presets = choose_presets(calibrated, pieces, reporter.warn)
+    reporter.stage("training on all groups")
+    ensemble = train(examples, settings, seed, reporter.share)
     tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
     return Fitted(
         tensors=tensors,
@@ -157,9 +162,7 @@ def fit_head(
     )
 
 
-def _rows(
-    pieces: Drawn, logits: FloatArray, log_odds: FloatArray
-) -> list[tuple[str, str, str, float, float]]:
+def _rows(pieces: Drawn, logits: FloatArray, log_odds: FloatArray) -> list[Piece]:
     columns = zip(pieces.groups, pieces.sources, logits.tolist(), log_odds.tolist(), strict=True)
     return [(*group, source, logit, odds) for group, source, logit, odds in columns]
 
@@ -174,7 +177,7 @@ def _gc_range(crops: Drawn) -> list[float]:
 
 
 _NOMINAL: Final = 0.05
-_CALLED_AT: Final = 0.05
+CALLED_AT: Final = 0.05
 """Prevalence of the shares that are called viral."""
 _PREVALENCES: Final = (0.5, 0.1)
 """Nominal FDR, and the shares of viral records at which the realised rate is measured."""
@@ -217,7 +220,7 @@ def accuracy_figures(
                 for share in _PREVALENCES
             },
             "called_viral": share_above(
-                posterior(one.held_out, _CALLED_AT), groups, {"": threshold}
+                posterior(one.held_out, CALLED_AT), groups, {"": threshold}
             )[""],
         }
     return {"cross_validation": found}

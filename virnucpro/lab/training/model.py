@@ -10,6 +10,7 @@ from virnucpro.errors import UsageError
 from virnucpro.lab.evaluation.fragments import Excluded
 from virnucpro.lab.evaluation.labels import Source
 from virnucpro.lab.training.draw import CROPS, Crops
+from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.run.embed_job import NamedEncoder, find_encoder
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
@@ -40,6 +41,8 @@ class Training:
         Name, version and description of the new bundle.
     seed
         Seed of windows, folds and initial weights.
+    network
+        Parameters of the networks.
     notes
         Markdown text that is appended to the card.
     records
@@ -57,6 +60,7 @@ class Training:
     version: str
     description: str
     seed: int
+    network: NetworkSettings
     notes: str = ""
     items: str | None = None
     window: int | None = None

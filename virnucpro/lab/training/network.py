@@ -9,7 +9,7 @@ difference of both groups' means, times a random share, is added to the features
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,45 +21,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from virnucpro.arrays import Float32Array, IntArray
 from virnucpro.classifier.head import CLIP
 from virnucpro.lab.training.draw import Drawn
+from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import draw_weights
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
-    """Parameters of the training.
-
-    Attributes
-    ----------
-    hidden
-        Sizes of the hidden layers of one member.
-    members
-        Networks of the ensemble, each with its own seed.
-    windows
-        Training windows of one member, drawn with replacement.
-    batch, rate, warm_up, decay
-        Windows of a step, AdamW's highest rate, steps to reach it (then a cosine to 0), weight
-        decay.
-    dropout, smoothing, average
-        Dropout after each hidden layer, label smoothing, decay of the moving average of weights.
-    moved, distance
-        Share of windows moved towards another group, and the longest way.
-    sides
-        Share of the viral-or-not loss; the rest is the loss of classes.
-    """
-
-    hidden: tuple[int, ...] = (256, 256)
-    members: int = 3
-    windows: int = 500_000
-    batch: int = 512
-    rate: float = 1.4e-3
-    warm_up: int = 50
-    decay: float = 0.05
-    dropout: float = 0.3
-    smoothing: float = 0.1
-    average: float = 0.996
-    moved: float = 0.5
-    distance: float = 1.0
-    sides: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +103,10 @@ class Ensemble:
         return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
-def train(examples: Examples, settings: NetworkSettings, seed: int) -> Ensemble:
-    """Train all members."""
+def train(
+    examples: Examples, settings: NetworkSettings, seed: int, share: Callable[[float], object]
+) -> Ensemble:
+    """Train all members; `share` is called with the finished share of all steps."""
     mean = np.average(examples.features, axis=0, weights=examples.weights)
     spread = np.average((examples.features - mean) ** 2, axis=0, weights=examples.weights) ** 0.5
     ensemble = Ensemble(
@@ -151,31 +116,43 @@ def train(examples: Examples, settings: NetworkSettings, seed: int) -> Ensemble:
         [],
     )
     inputs = ensemble.standardise(torch.from_numpy(examples.features))
-    members = [_train(inputs, examples, settings, seed + i) for i in range(settings.members)]
+
+    def member(i: int) -> nn.Sequential:
+        def own(finished: float) -> object:
+            return share((i + finished) / settings.members)
+
+        return _train(inputs, examples, settings, seed + i, own)
+
+    members = [member(i) for i in range(settings.members)]
     return Ensemble(ensemble.mean, ensemble.scale, ensemble.viral, members)
 
 
 def _train(
-    inputs: torch.Tensor, examples: Examples, settings: NetworkSettings, seed: int
+    inputs: torch.Tensor,
+    examples: Examples,
+    settings: NetworkSettings,
+    seed: int,
+    share: Callable[[float], object],
 ) -> nn.Sequential:
     torch.manual_seed(seed)
     draws = _Draws(inputs, examples, settings, np.random.default_rng(seed))
     network = _network(inputs.shape[1], settings, len(examples.viral))
     averaged = copy.deepcopy(network).requires_grad_(requires_grad=False)
     optimiser = torch.optim.AdamW(
-        _parameters(network, settings.decay), lr=settings.rate, fused=True
+        _parameters(network, settings.weight_decay), lr=settings.learning_rate, fused=True
     )
-    steps = settings.windows // settings.batch
+    steps = max(1, settings.draws // settings.batch)
     network.train()
     for step in range(steps):
         for group in optimiser.param_groups:
-            group["lr"] = settings.rate * _schedule(step, steps, settings.warm_up)
+            group["lr"] = settings.learning_rate * _schedule(step, steps, settings.warm_up)
         x, classes = draws.batch()
         loss = _loss(network(x), classes, draws.viral, settings)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        _average(averaged, network, min(settings.average, (step + 1) / (step + 10)))
+        _average(averaged, network, min(settings.weight_average, (step + 1) / (step + 10)))
+        share((step + 1) / steps)
     return averaged.eval()
 
 
@@ -211,8 +188,8 @@ class _Draws:
         for side, (groups, sums) in enumerate(self._partners):
             here = self._sides[rows] == bool(side)
             partners[here] = groups[_choose(sums, self._rng.random(int(here.sum())))]
-        way = self._rng.uniform(0, self._settings.distance, size)
-        way *= self._rng.random(size) < self._settings.moved
+        way = self._rng.uniform(0, self._settings.moved_distance, size)
+        way *= self._rng.random(size) < self._settings.moved_share
         moves = self._means[partners] - self._means[self._groups[rows]]
         inputs = self._inputs[rows] + torch.from_numpy(way.astype(np.float32))[:, None] * moves
         return inputs, self._classes[rows]
@@ -243,10 +220,10 @@ def _odds(classes: torch.Tensor, viral: torch.Tensor) -> torch.Tensor:
 def _loss(
     logits: torch.Tensor, classes: torch.Tensor, viral: torch.Tensor, settings: NetworkSettings
 ) -> torch.Tensor:
-    by_class = cross_entropy(logits, classes, label_smoothing=settings.smoothing)
-    sides = viral[classes].float() * (1 - settings.smoothing) + settings.smoothing / 2
+    by_class = cross_entropy(logits, classes, label_smoothing=settings.label_smoothing)
+    sides = viral[classes].float() * (1 - settings.label_smoothing) + settings.label_smoothing / 2
     by_side = binary_cross_entropy_with_logits(_odds(logits, viral), sides)
-    return (1 - settings.sides) * by_class + settings.sides * by_side
+    return (1 - settings.side_loss) * by_class + settings.side_loss * by_side
 
 
 def _parameters(network: nn.Module, decay: float) -> list[dict[str, object]]:

@@ -34,8 +34,8 @@ def write_bundle(
     genomes: Sequence[Genome],
     folds: Mapping[str, int],
     fitted: Fitted,
-) -> None:
-    """Write all files of the bundle into the empty folder."""
+) -> Bundle:
+    """Write all files of the bundle into the empty folder; return the bundle."""
     entries = tuple(_copied(one.spec, folder) for one in model.encoders)
     (folder / _HEAD).write_bytes(save(dict(fitted.tensors)))
     record = None
@@ -74,6 +74,7 @@ def write_bundle(
     )
     _write_card(folder / _CARD, bundle, training.notes)
     save_bundle(bundle)
+    return bundle
 
 
 def _copied(spec: EncoderSpec, folder: Path) -> EncoderSpec:
@@ -139,8 +140,8 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
         "| bases | pieces | AUROC | calibration error |",
         "| --- | --- | --- | --- |",
         *(
-            f"| {bases} | {one['pieces']} | {_with_interval(one, 'auroc')} | "
-            f"{_with_interval(one, 'calibration_error')} |"
+            f"| {bases} | {one['pieces']} | {with_interval(one, 'auroc')} | "
+            f"{with_interval(one, 'calibration_error')} |"
             for bases, one in figures.items()
         ),
         "",
@@ -151,7 +152,7 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
         "AUROC of viruses against one kingdom, whose number of groups at the first length stands",
         "beside its name:",
         "",
-        *_table(("kingdom", *figures), _of_kingdoms(figures, kingdoms)),
+        *_table(("kingdom", *figures), of_kingdoms(figures, kingdoms)),
         "",
         "## False discovery rate",
         "",
@@ -160,7 +161,10 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
         "",
         "| bases | 1:1 | recall | 1:9 | recall |",
         "| --- | --- | --- | --- | --- |",
-        *(f"| {bases} | {_rates(one['realised_fdr'])} |" for bases, one in figures.items()),
+        *(
+            f"| {bases} | {' | '.join(rates(one['realised_fdr']))} |"
+            for bases, one in figures.items()
+        ),
         "",
         "## Shares called viral",
         "",
@@ -191,13 +195,13 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
     path.write_text("\n".join(lines) + notes, encoding="utf-8")
 
 
-def _of_kingdoms(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[list[str]]:
+def of_kingdoms(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[list[str]]:
     """Return a row of AUROC by length for each kingdom."""
     rows = []
     for kingdom in kingdoms:
         found = [one["auroc_of_kingdom"].get(kingdom) for one in figures.values()]
         groups = next(one["groups"] for one in found if one)
-        cells = ["-" if one is None else _with_interval(one, "auroc") for one in found]
+        cells = ["-" if one is None else with_interval(one, "auroc") for one in found]
         rows.append([f"{kingdom} ({groups})", *cells])
     return rows
 
@@ -211,18 +215,19 @@ def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.3f}"
 
 
-def _with_interval(figures: Mapping[str, Any], name: str) -> str:
+def with_interval(figures: Mapping[str, Any], name: str) -> str:
     """Return a figure with three digits, and with its interval if it has one."""
     bounds = figures.get(f"{name}_interval")
     text = f"{figures[name]:.3f}"
     return text if bounds is None else f"{text} ({bounds[0]:.3f}-{bounds[1]:.3f})"
 
 
-def _rates(by_prevalence: Mapping[str, Mapping[str, Any] | None]) -> str:
+def rates(by_prevalence: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
+    """Return rate and recall for each prevalence."""
     cells = (
-        "no call | 0"
+        ("no call", "0")
         if one is None
-        else f"{_with_interval(one, 'fdr')} | {_with_interval(one, 'recall')}"
+        else (with_interval(one, "fdr"), with_interval(one, "recall"))
         for one in by_prevalence.values()
     )
-    return " | ".join(cells)
+    return [cell for pair in cells for cell in pair]

@@ -28,6 +28,7 @@ from virnucpro.lab.training.genomes import (
 )
 from virnucpro.lab.training.model import Model, Training, choose_model
 from virnucpro.lab.training.new_bundle import write_bundle
+from virnucpro.lab.training.report import write_report
 from virnucpro.lab.training.windows_file import draw_training_windows
 from virnucpro.run.embed_job import vectors_job
 from virnucpro.run.execution import Execution
@@ -44,14 +45,15 @@ _BUNDLE_PART = "bundle.part"
 _FOLD_FILES = "folds"
 _LOCK = "train.lock"
 _HELD_OUT = "cross_validation.tsv"
+_REPORT = "report.html"
 
 
 def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
     """Train a classifier and its calibration; return the folder of the new bundle.
 
     The folder ``execution.outdir`` has the windows, the run that encodes them, the finished folds
-    of the cross-validation, and the bundle. A resume computes missing vectors and folds; the same
-    inputs and options give the same bundle.
+    of the cross-validation, its report, and the bundle. A resume computes missing vectors and
+    folds; the same inputs and options give the same bundle.
 
     Raises
     ------
@@ -85,11 +87,9 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         windows = windows.select(has_item)
         reporter.stage("training")
         folds = assign_folds(genomes, _FOLDS, training.seed)
-        seed, kept = training.seed, folder / _FOLD_FILES
+        seed, network, kept = training.seed, training.network, folder / _FOLD_FILES
         records = genomes if settings["records"] else ()
-        fitted = fit_head(
-            windows, features, folds, seed, reporter.stage, reporter.warn, kept, records
-        )
+        fitted = fit_head(windows, features, folds, seed, network, reporter, kept, records)
         return _write_bundle(folder, training, model, genomes, folds, fitted)
 
 
@@ -104,6 +104,7 @@ def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> di
         "version": training.version,
         "description": training.description,
         "seed": training.seed,
+        "network": asdict(training.network),
         "notes": training.notes,
         "records": training.records and model.has_records,
         "virnucpro": __version__,
@@ -140,20 +141,27 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: already contains a training. Resume it with --resume, replace it with "
                 "--force, or choose another output folder."
             )
-        elif json.loads(path.read_bytes()) != json.loads(json.dumps(settings)):
+        elif others := _differences(json.loads(path.read_bytes()), settings):
             raise RunExistsError(
-                f"{folder}: belongs to a training with other sequences or options. Give those of "
-                f"{path}, or choose another output folder."
+                f"{folder}: belongs to a training with other sequences or options "
+                f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
     with write_file(path) as stream:
         stream.write(json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that differ from those of a file."""
+    given = json.loads(json.dumps(settings))
+    flat = [{**one, **one.get("network", {}), "network": None} for one in (known, given)]
+    return [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
 
 
 def _clear(folder: Path) -> None:
     """Delete the files of a training; other files of the folder stay."""
     for name in (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (_WINDOWS, _HELD_OUT):
+    for name in (_WINDOWS, _HELD_OUT, _REPORT):
         (folder / name).unlink(missing_ok=True)
 
 
@@ -191,8 +199,9 @@ def _write_bundle(
         if old.exists():
             shutil.rmtree(old)
     part.mkdir()
-    write_bundle(part, training, model, genomes, folds, fitted)
+    made = write_bundle(part, training, model, genomes, folds, fitted)
     _write_held_out(folder / _HELD_OUT, fitted)
+    write_report(folder / _REPORT, made, fitted.held_out)
     part.rename(bundle)
     return bundle
 

@@ -1,4 +1,4 @@
-"""Render the content of the report as one HTML file without a reference to another file.
+"""Render the content of a report as one HTML file without a reference to another file.
 
 Libraries and their licences are in `assets/`. The content security policy of the page forbids all
 requests, and all scripts except the embedded ones.
@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,11 +23,9 @@ from virnucpro.report.html.wording import bases, share
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
-_SCRIPTS: Final = (
-    *("assets/d3.min.js", "assets/plot.umd.min.js", "assets/tabulator.min.js"),
-    *("page/figures.js", "page/tables.js"),
-)
-_STYLES: Final = ("assets/tabulator.min.css", "page/report.css")
+_CHARTS: Final = ("assets/d3.min.js", "assets/plot.umd.min.js", "page/common.js")
+_STYLE: Final = "page/report.css"
+_SCRIPTS: Final = ("assets/tabulator.min.js", "page/figures.js", "page/tables.js")
 _DATA: Final = (
     *("samples", "lengths", "files", "bins", "probability", "score", "threshold", "calibrated"),
     *("columns", "records", "tracks", "regions", "stories", "partial"),
@@ -50,28 +48,56 @@ def write_page(
     RunError
         If the file cannot be written; an existing file is unchanged.
     """
-    text = _render(content_of(runs, n_runs, missing))
+    content = content_of(runs, n_runs, missing)
+    styles = ("assets/tabulator.min.css", _STYLE)
+    _write(path, page_template(), content, _DATA, (*_CHARTS, *_SCRIPTS), styles)
+
+
+def write_charts(path: Path, name: str, content: Mapping[str, Any], data: Sequence[str]) -> None:
+    """Write another page with charts: ``page/NAME.html`` and ``page/NAME.js``.
+
+    Parameters
+    ----------
+    content
+        Values of the template, with those of its base: title, version, made.
+    data
+        Names of the values that the script reads.
+
+    Raises
+    ------
+    RunError
+        If the file cannot be written; an existing file is unchanged.
+    """
+    _write(path, page_template(name), content, data, (*_CHARTS, f"page/{name}.js"), (_STYLE,))
+
+
+def _write(
+    path: Path,
+    template: Template,
+    content: Mapping[str, Any],
+    data: Sequence[str],
+    scripts: Sequence[str],
+    styles: Sequence[str],
+) -> None:
+    texts = [Markup(_text(name)) for name in scripts]  # noqa: S704 - files of this package
+    text = template.render(
+        content,
+        scripts=texts,
+        styles=[Markup(_text(name)) for name in styles],  # noqa: S704 - files of this package
+        policy=_policy(texts),
+        data=_embedded({name: content[name] for name in data}),
+    )
     with write_output(path) as stream:
         # bytes of a folder's name that are no text become \udcff, which is valid in JSON too
         stream.write(text.encode(errors="backslashreplace"))
 
 
-def _render(content: dict[str, Any]) -> str:
-    scripts = [Markup(_text(name)) for name in _SCRIPTS]  # noqa: S704 - files of this package
-    return page_template().render(
-        content,
-        scripts=scripts,
-        styles=[Markup(_text(name)) for name in _STYLES],  # noqa: S704 - files of this package
-        policy=_policy(scripts),
-        data=_embedded({name: content[name] for name in _DATA}),
-    )
-
-
 @cache
-def page_template() -> Template:
-    """Return the compiled template of the page."""
+def page_template(name: str = "report") -> Template:
+    """Return the compiled template of a page."""
+    parts = ("base", "macros", name)
     environment = Environment(
-        loader=DictLoader({"report": _text("page/report.html")}),
+        loader=DictLoader({one: _text(f"page/{one}.html") for one in parts}),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -79,7 +105,7 @@ def page_template() -> Template:
     )
     environment.filters |= {"bases": bases, "printable": printable}
     environment.globals["share"] = share
-    return environment.get_template("report")
+    return environment.get_template(name)
 
 
 def _embedded(content: dict[str, Any]) -> Markup:

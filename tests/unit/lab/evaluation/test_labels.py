@@ -56,6 +56,35 @@ def test_a_bad_row_is_named(table, rows, message):
         read_labels(table(*rows), "all")
 
 
+MIXED = ["a.fa Phage A", "b.fa rna_virus B", "c.fa plasmid C"]
+
+
+def test_labels_are_any_words_if_the_viral_ones_are_named(table):
+    phage, rna_virus, plasmid = read_labels(table(*MIXED), None, ("Phage", "rna_virus"))
+    assert [one.viral for one in (phage, rna_virus, plasmid)] == [True, True, False]
+    assert (phage.kingdom, phage.source_class) == ("Phage", "Phage")
+    assert (plasmid.kingdom, plasmid.source_class) == ("plasmid", "plasmid")
+    [given] = read_labels(
+        table("c.fa plasmid C x mobile", head="file label group class kingdom"),
+        one_class=True,
+        viral_labels=["phage"],
+    )
+    assert (given.kingdom, given.source_class) == ("mobile", "x")
+
+
+@pytest.mark.parametrize(
+    ("rows", "viral_labels", "message"),
+    [
+        (MIXED, ("phage",), "phage: no row of .* its labels: Phage, plasmid, rna_virus"),
+        (MIXED, ("Phage", "rna_virus", "plasmid"), "all labels are viral"),
+        (["a.fa phage A", "b.fa phage B"], ("phage",), "all labels are viral"),
+    ],
+)
+def test_viral_labels_that_do_not_fit_are_refused(table, rows, viral_labels, message):
+    with pytest.raises(UsageError, match=message):
+        read_labels(table(*rows), None, viral_labels)
+
+
 def test_an_empty_class_is_refused(table):
     with pytest.raises(UsageError, match="there are no non-viral sequences"):
         read_labels(table("a.fa viral A", "b.fa viral B"))

@@ -20,7 +20,7 @@ from virnucpro.errors import InputError
 from virnucpro.lab.training.draw import Drawn
 from virnucpro.lab.training.folds import logits_of_folds
 from virnucpro.lab.training.genomes import Genome
-from virnucpro.lab.training.network import Ensemble, NetworkSettings, examples_of, train
+from virnucpro.lab.training.network import Ensemble, examples_of, train
 from virnucpro.lab.training.records.codons import learn_scores
 from virnucpro.lab.training.records.pieces import (
     RecordPieces,
@@ -29,7 +29,9 @@ from virnucpro.lab.training.records.pieces import (
     side_of,
 )
 from virnucpro.lab.training.records.words import WordGroups
+from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import PROKARYOTES, draw_weights
+from virnucpro.run.reporter import Reporter
 
 _LEARNED: Final = 800
 _SPANS: Final = 12
@@ -95,8 +97,8 @@ class RecordTraining:
         )
         self._group = np.array([number[one] for one in self._drawn.groups])
 
-    def fit(self, known: BoolArray) -> RecordModel:
-        """Train on the groups in `known`, ``(n_groups,)``."""
+    def fit(self, known: BoolArray, share: Callable[[float], object]) -> RecordModel:
+        """Train on the groups in `known`, ``(n_groups,)``; `share` is as for `train`."""
         words = self._words.known(known[self._words.group])
         by_word = words.count_others(self._pieces.owner, self._pieces.keys, self._group)
         chosen = known[self._group]
@@ -104,18 +106,18 @@ class RecordTraining:
         drawn = self._drawn.select(chosen)
         means = _mean_composition(sums, draw_weights(drawn.groups, drawn.sources))
         _, examples = examples_of(drawn, vectors_of(sums, means)[:, :N_INPUTS])
-        ensemble = train(examples, self._settings, self._seed)
+        ensemble = train(examples, self._settings, self._seed, share)
         return RecordModel(self.scores, words.table(), means, ensemble)
 
-    def fit_all(self) -> RecordModel:
-        """Train on all groups."""
-        return self.fit(np.ones(len(self._names), np.bool_))
+    def fit_all(self, share: Callable[[float], object]) -> RecordModel:
+        """Train on all groups; `share` is as for `train`."""
+        return self.fit(np.ones(len(self._names), np.bool_), share)
 
     def cross_validate(
         self,
         pieces: Mapping[int, Drawn],
         folds: Mapping[str, int],
-        report: Callable[[str], object],
+        reporter: Reporter,
         folder: Path,
     ) -> dict[int, FloatArray]:
         """Return, by length, the logit of each piece by a record head without its group.
@@ -128,14 +130,15 @@ class RecordTraining:
             Pieces of each length in bases.
         folds
             Fold of each group's name.
-        report
-            Called with a text about each fold that is trained.
+        reporter
+            Receives a stage for each fold that is trained, and its finished share.
         """
         fold_of_group = np.array([folds[name] for name in self._names.tolist()])
 
         def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
-            report(f"training the record head for fold {fold + 1} of {fold_of_group.max() + 1}")
-            model = self.fit(fold_of_group != fold)
+            of = f"fold {fold + 1} of {fold_of_group.max() + 1}"
+            reporter.stage(f"training the record head for {of}")
+            model = self.fit(fold_of_group != fold, reporter.share)
             chosen = {length: compress(pieces[length].bases, one) for length, one in inside.items()}
             return {
                 length: model.logits(RecordPieces.of(list(bases), self.scores))
