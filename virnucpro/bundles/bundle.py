@@ -56,8 +56,10 @@ def open_bundle(name_or_path: str) -> Bundle:
     for spec in (*bundle.encoders, *(pieces.encoders if pieces else ())):
         config = config_of(spec)
         if not isinstance(config, CompositionConfig):  # which has no weights
-            weights = spec.file("weights")
-            config.require_weights(read_shapes(weights), weights)
+            weights = spec.file("weights")  # the first of several files, if the model is large
+            files = [spec.file(role) for role in spec.files if role.startswith("weights")]
+            shapes = {name: one for path in files for name, one in read_shapes(path).items()}
+            config.require_weights(shapes, weights)
     if bundle.head is not None:
         dim = sum(encoder.dim for encoder in bundle.encoders)
         classes = len(bundle.classes) or CLASSES

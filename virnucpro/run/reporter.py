@@ -237,9 +237,9 @@ class Bars:
     def stage(self, text: str, finished: float) -> None:
         """Show the finished share of a stage of work; the bar ends at 1."""
         if self._stage is None:
-            self._stage = self._progress.add_task(text, total=1.0, completed=finished, text="")
-            self._progress.start()
+            self._stage = self._progress.add_task(text, total=1.0, text="")
         self._progress.update(self._stage, description=text, completed=finished)
+        self._progress.start()
         if finished >= 1:
             self._progress.remove_task(self._stage)
             self._stage = None

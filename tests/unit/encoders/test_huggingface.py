@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import sys
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -12,10 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from samples import write_fasta
 
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.classifier.head import VIRAL
 from virnucpro.encoders.esm2.config import TOKENS
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.encoders.registry import load_encoder, open_spec, pooled_spec
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.lab.training.fit import Fitted
+from virnucpro.lab.training.model import Training, choose_model
+from virnucpro.lab.training.network import Examples, train
+from virnucpro.lab.training.new_bundle import write_bundle
+from virnucpro.lab.training.settings import NetworkSettings
 
 transformers = pytest.importorskip("transformers")
 
@@ -376,3 +384,62 @@ def test_a_model_of_overlapping_kmers_is_refused(folder_of):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(BundleError, match="overlapping k-mers are not supported"):
         open_spec(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "shards"), [("t5", ("mini/nucleotide",), "20KB"), ("kmers", (), "1GB")]
+)
+def test_a_folder_becomes_the_encoder_of_a_new_bundle(
+    name, others, shards, folder_of, proteins, bases, tmp_path
+):
+    folder, model = folder_of(name)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size=shards)
+    chosen = choose_model([*others, str(folder)], None, None)
+    assert (chosen.window, chosen.genetic_code) == (500, 11)
+    made = tmp_path / "bundle"
+    made.mkdir()
+    width = sum(one.spec.dim for one in chosen.encoders)
+    bundle = write_bundle(made, training(), chosen, (), {}, fitted(width))
+    opened = open_bundle(str(made))
+    assert [one.dim for one in opened.encoders] == [one.spec.dim for one in chosen.encoders]
+    copied = opened.encoders[-1]
+    assert sum(role.startswith("weights") for role in copied.files) > (shards == "20KB")
+    folder.rename(tmp_path / "elsewhere")
+    sequences = (proteins if copied.view == "protein" else bases)(LENGTHS)
+    both = [load_encoder(one) for one in (copied, replace(copied, folder=tmp_path / "elsewhere"))]
+    found, wanted = (one.encode(one.collate(one.tokenise(sequences))) for one in both)
+    assert torch.equal(found, wanted)
+    assert bundle.items == ("window" if copied.view == "nucleotide" else "longest_stretch")
+
+
+def training():
+    texts = {"name": "new", "version": "1", "description": "a test"}
+    about = {"sources": (), "held_out": (), "excluded": {}, "encoders": (), "seed": 1}
+    return Training(**texts, **about, network=NetworkSettings())
+
+
+def fitted(width):
+    """A network that was trained for a step, with the calibration of mini."""
+    features = np.zeros((4, width), np.float32)
+    viral = np.array([False, True])
+    numbers = np.arange(4)
+    examples = Examples(features, numbers % 2, viral, numbers, np.full(4, 0.25))
+    network = train(examples, NetworkSettings(hidden=(4,), members=1, draws=1), 1, abs)
+    tensors = network.tensors() | {VIRAL: network.viral.float()}
+    calibration = dict(open_bundle("mini").calibration)
+    del calibration["records"]
+    return Fitted(tensors, (), calibration, {"cross_validation": {}}, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("esm2",), "run virnucpro bundle fetch first"),
+        (("t5", "kmers"), "at most one Hugging Face"),
+    ],
+)
+def test_folders_that_a_bundle_cannot_contain_are_refused(names, reason, folder_of):
+    folders = [str(folder_of(name)[0]) for name in names]
+    with pytest.raises(UsageError, match=reason):
+        choose_model(folders, None, None)

@@ -1,8 +1,8 @@
 """Train a classifier on labelled sequences.
 
-Draw windows from the labelled genomes, encode them with encoders of bundles, and train a classifier
-with calibrated probabilities. DIR/bundle is the new bundle: use it with --bundle DIR/bundle, or
-install it with virnucpro bundle pack and unpack.
+Draw windows from the labelled genomes, encode them with encoders of bundles or a language model,
+and train a classifier with calibrated probabilities. DIR/bundle is the new bundle: use it with
+--bundle DIR/bundle, or install it with virnucpro bundle pack and unpack.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
 non-viral; any words with --viral-labels), group (related sequences have one group, such as a virus
@@ -68,8 +68,9 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
 def _add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     text = (
-        "encoder of a bundle, as BUNDLE/VIEW; repeat the option, or separate names by commas, for "
-        "one nucleotide and one protein encoder; default: mini/nucleotide"
+        "encoder of a bundle, as BUNDLE/VIEW, or Hugging Face folder (BERT, ESM, T5); repeat the "
+        "option, or separate names by commas, for one nucleotide and one protein encoder; default: "
+        "mini/nucleotide"
     )
     group.add_argument("-e", "--encoder", type=_names, action="extend", metavar="NAME", help=text)
     text = (

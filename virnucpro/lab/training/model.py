@@ -6,10 +6,11 @@ from itertools import combinations
 from typing import Final
 
 from virnucpro.encoders.composition.config import CompositionConfig
+from virnucpro.encoders.huggingface.config import HuggingFaceConfig
 from virnucpro.errors import UsageError
 from virnucpro.lab.evaluation.fragments import Excluded
 from virnucpro.lab.evaluation.labels import Source
-from virnucpro.lab.training.draw import CROPS, Crops
+from virnucpro.lab.training.draw import CROPS, WINDOW, Crops
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.run.embed_job import NamedEncoder, find_encoder
 from virnucpro.sequences.records import Alphabet
@@ -19,6 +20,8 @@ _MOST_BASES: Final = 1 << 30
 """A window of this length contains every record that is drawn for a training."""
 _WINDOWS: Final = range(100, 10_001)
 """Allowed windows; shorter records have no call."""
+_GENETIC_CODE: Final = 11
+"""Genetic code of a bundle whose encoders are not from bundles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Model:
     window
         Window length in bases of the bundle.
     genetic_code
-        Number of the genetic code of the bundle: that of the first encoder's bundle.
+        Number of the genetic code of the bundle: that of the first encoder's bundle, else 11.
     """
 
     encoders: tuple[NamedEncoder, ...]
@@ -111,27 +114,35 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
     Parameters
     ----------
     names
-        Encoders of bundles, as for `find_encoder`.
+        Encoders of bundles and Hugging Face folders, as for `find_encoder`.
     items
         None for ``window`` if all encoders read nucleotides, else ``longest_stretch``.
     window
-        None for the window of the first encoder's bundle.
+        None for the window of the first encoder's bundle; 500 if no encoder is of a bundle.
 
     Raises
     ------
     UsageError
-        If there is no such encoder, two have the same view or name, one is not in a bundle, or the
-        encoders cannot read the items. If the window is too short or too long.
+        If there is no such encoder, two have the same view or name, one is neither in a bundle nor
+        a Hugging Face folder, or the encoders cannot read the items. If the window is
+        too short or too long.
     BundleError
         If a bundle is damaged.
     """
     encoders = tuple(map(find_encoder, names))
     for name, one in zip(names, encoders, strict=True):
-        if one.bundle is None:
+        if one.bundle is None and one.spec.architecture != HuggingFaceConfig.architecture:
             raise UsageError(
-                f"{name}: is not in a bundle, so that a new bundle cannot contain it. Give "
-                "encoders of bundles, such as mini/nucleotide."
+                f"{name}: a new bundle cannot contain a checkpoint of {one.spec.architecture}. "
+                "Give the encoder of a bundle, such as mini/nucleotide, or a Hugging Face folder "
+                "of a BERT, ESM or T5 model. For ESM-2 and DNABERT-S run virnucpro bundle fetch "
+                "first."
             )
+    if sum(one.bundle is None for one in encoders) > 1:
+        raise UsageError(
+            f"{', '.join(names)}: a bundle has at most one Hugging Face folder, whose files keep "
+            "their names. Give an encoder of a bundle for the other view."
+        )
     for one, other in combinations(encoders, 2):
         if one.spec.view == other.spec.view or one.spec.name == other.spec.name:
             raise UsageError(
@@ -147,12 +158,13 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
         )
     if items == "window" and protein is not None:
         raise UsageError(f"{protein}: cannot read whole windows. Use the items longest_stretch.")
-    first = encoders[0].bundle
-    assert first is not None
-    window = first.window if window is None else window
+    first = next((one.bundle for one in encoders if one.bundle is not None), None)
+    if window is None:
+        window = WINDOW if first is None else first.window
     if window not in _WINDOWS:
         raise UsageError(
             f"a window of {window:,} bases cannot be trained: give {_WINDOWS[0]} to "
             f"{_WINDOWS[-1]:,} bases"
         )
-    return Model(encoders, items, window, first.genetic_code)
+    code = _GENETIC_CODE if first is None else first.genetic_code
+    return Model(encoders, items, window, code)

@@ -13,6 +13,7 @@ from virnucpro.bundles.bundle import save_bundle
 from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.genes.config import FEATURES_VERSION, GenesConfig
+from virnucpro.encoders.huggingface.config import HuggingFaceConfig
 from virnucpro.lab.training.draw import CROPS, Crops
 from virnucpro.lab.training.fit import Fitted
 from virnucpro.lab.training.genomes import VIRUS, Genome, by_group
@@ -36,7 +37,7 @@ def write_bundle(
     fitted: Fitted,
 ) -> Bundle:
     """Write all files of the bundle into the empty folder; return the bundle."""
-    entries = tuple(_copied(one.spec, folder) for one in model.encoders)
+    entries = _copies([one.spec for one in model.encoders], folder)
     (folder / _HEAD).write_bytes(save(dict(fitted.tensors)))
     record = None
     if fitted.record is not None:
@@ -75,6 +76,13 @@ def write_bundle(
     _write_card(folder / _CARD, bundle, training.notes)
     save_bundle(bundle)
     return bundle
+
+
+def _copies(specs: Sequence[EncoderSpec], folder: Path) -> tuple[EncoderSpec, ...]:
+    """Copy the files of encoders into `folder`; those of a Hugging Face folder keep their names."""
+    by_name = sorted(specs, key=lambda one: one.architecture != HuggingFaceConfig.architecture)
+    copies = {one.view: _copied(one, folder) for one in by_name}
+    return tuple(copies[one.view] for one in specs)
 
 
 def _copied(spec: EncoderSpec, folder: Path) -> EncoderSpec:

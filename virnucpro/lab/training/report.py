@@ -185,8 +185,8 @@ def weakest_groups(
         for row, group in enumerate(groups):
             rows.setdefault(group, []).append(row)
         for group, own in rows.items():
-            means = float(better[own].mean()), float(called[own].mean())
-            found.setdefault(group, []).append((pieces[own[0]][2], *means, len(own)))
+            pair = float(better[own].mean()), float(called[own].mean())
+            found.setdefault(group, []).append((pieces[own[0]][2], *pair, len(own)))
     means = {group: np.mean([one[1:3] for one in own], axis=0) for group, own in found.items()}
     return [
         (

@@ -5,10 +5,13 @@ This module imports quickly, because the command line needs it.
 
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
+from functools import partial
 
 from virnucpro.option import inner_share, option, positive, share
 
 _GROUP = "network"
+_count = partial(option, metavar="N", parse=positive, group=_GROUP)
+_share = partial(option, metavar="X", parse=share, group=_GROUP)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -34,38 +37,16 @@ class NetworkSettings:
         group=_GROUP,
         help="sizes of the hidden layers of a network, separated by commas",
     )
-    members: int = option(
-        3,
-        "--members",
-        metavar="N",
-        parse=positive,
-        group=_GROUP,
-        help="networks whose outputs are averaged, each with its own seed",
+    members: int = _count(
+        3, "--members", help="networks whose outputs are averaged, each with its own seed"
     )
-    draws: int = option(
-        500_000,
-        "--draws",
-        metavar="N",
-        parse=positive,
-        group=_GROUP,
-        help="maximum training windows that a network draws, with replacement",
+    draws: int = _count(
+        500_000, "--draws", help="maximum training windows that a network draws, with replacement"
     )
-    epochs: int = option(
-        20,
-        "--epochs",
-        metavar="N",
-        parse=positive,
-        group=_GROUP,
-        help="maximum draws of a network for each training window, on average",
+    epochs: int = _count(
+        20, "--epochs", help="maximum draws of a network for each training window, on average"
     )
-    batch: int = option(
-        512,
-        "--batch",
-        metavar="N",
-        parse=positive,
-        group=_GROUP,
-        help="training windows of a step",
-    )
+    batch: int = _count(512, "--batch", help="training windows of a step")
     learning_rate: float = option(
         1.4e-3,
         "--learning-rate",
@@ -74,67 +55,32 @@ class NetworkSettings:
         group=_GROUP,
         help="highest learning rate of AdamW; it falls to 0 as a cosine",
     )
-    warm_up: int = option(
-        50,
-        "--warm-up",
-        metavar="N",
-        parse=positive,
-        group=_GROUP,
-        help="steps until the learning rate is reached",
-    )
-    weight_decay: float = option(
-        0.05,
-        "--weight-decay",
-        metavar="X",
-        parse=share,
-        group=_GROUP,
-        help="weight decay of AdamW",
-    )
+    warm_up: int = _count(50, "--warm-up", help="steps until the learning rate is reached")
+    weight_decay: float = _share(0.05, "--weight-decay", help="weight decay of AdamW")
     dropout: float = option(
         0.3,
         "--dropout",
-        metavar="P",
+        metavar="X",
         parse=_dropout,
         group=_GROUP,
         help="dropout after each hidden layer",
     )
-    label_smoothing: float = option(
-        0.1,
-        "--label-smoothing",
-        metavar="P",
-        parse=share,
-        group=_GROUP,
-        help="label smoothing",
+    label_smoothing: float = _share(0.1, "--label-smoothing", help="label smoothing")
+    weight_average: float = _share(
+        0.996, "--weight-average", help="decay of the moving average of the weights"
     )
-    weight_average: float = option(
-        0.996,
-        "--weight-average",
-        metavar="X",
-        parse=share,
-        group=_GROUP,
-        help="decay of the moving average of the weights",
-    )
-    moved_share: float = option(
+    moved_share: float = _share(
         0.5,
         "--moved-share",
-        metavar="P",
-        parse=share,
-        group=_GROUP,
         help="share of the training windows that are moved towards another group of their side",
     )
-    moved_distance: float = option(
+    moved_distance: float = _share(
         1.0,
         "--moved-distance",
-        metavar="X",
-        parse=share,
-        group=_GROUP,
         help="longest such move, as a share of the way between both groups' means",
     )
-    side_loss: float = option(
+    side_loss: float = _share(
         0.5,
         "--side-loss",
-        metavar="P",
-        parse=share,
-        group=_GROUP,
         help="share of the loss of viral or not; the rest is that of the classes",
     )

@@ -175,9 +175,15 @@ def _features(
     run = replace(execution, outdir=folder / _VECTORS, resume=True, force=False)
     outcome = predict(job, run, reporter)
     if not outcome.complete:
+        quarantined = outcome.rows_quarantined
+        advice = (
+            "The reasons are in quarantine.tsv; for windows that are too long for the encoder, "
+            "give shorter --lengths and --window."
+            if quarantined
+            else "Rerun the command with --resume."
+        )
         raise WorkerError(
-            f"{run.outdir}: {outcome.rows_missing + outcome.rows_quarantined} windows have no "
-            "vector. Rerun the command with --resume."
+            f"{run.outdir}: {outcome.rows_missing + quarantined} windows have no vector. {advice}"
         )
     with h5py.File(run.outdir / "embeddings.h5") as file:
         features: NDArray[np.float32] = file["embeddings"][:]
