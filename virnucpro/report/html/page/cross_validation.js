@@ -18,9 +18,11 @@
   const label = { labelAnchor: "center", labelArrow: "none" };
 
   // A figure with its interval, by length.
+  const [shortest, longest] = data.lengths;
+  const ticks = [100, 300, 1e3, 3e3, 1e4, 3e4].filter((one) => shortest <= one && one <= longest);
   const byLength = (least) => (one) => (width) => Plot.plot({
     ...common(width),
-    x: { type: "log", domain: data.lengths, label: "bases", ticks: [300, 1e3, 3e3, 1e4, 3e4], tickFormat: bases, inset: 8, ...label },
+    x: { type: "log", domain: data.lengths, label: "bases", ticks, tickFormat: bases, inset: 8, ...label },
     y: { domain: [least, 1], label: null, grid: true, ticks: 4 },
     marks: [
       Plot.ruleX(one.points, { x: "bases", y1: "low", y2: "high", stroke: "var(--accent)", strokeOpacity: 0.55, strokeWidth: 2 }),
