@@ -70,6 +70,17 @@ def test_every_figure_is_drawn(page):
     assert page.locator("figure[role=img]:not([aria-label])").count() == 0
 
 
+@pytest.mark.parametrize("table", ["records", "regions"])
+def test_titles_are_the_names_of_the_columns(page, table):
+    heads = page.locator(f"#{table}-table .tabulator-col")
+    names = heads.evaluate_all(
+        "all => all.map(one => [one.getAttribute('tabulator-field'),"
+        " one.querySelector('.tabulator-col-title').textContent])"
+    )
+    assert {"seq_name", "length", "probability", "score"} <= {field for field, _ in names}
+    assert [field for field, _ in names] == [title for _, title in names]
+
+
 def test_the_table_is_sorted_by_a_click(page):
     page.click('#records-table .tabulator-col[tabulator-field="length"] .tabulator-col-title')
     page.wait_for_selector('#records-table [tabulator-field="length"][aria-sort="descending"]')
@@ -147,6 +158,8 @@ def test_a_name_with_a_track_leads_to_it(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_in_both_schemes_and_the_button_changes_them(folder, opened, scheme):
     page = opened(folder / "run/report.html", color_scheme=scheme)
+    page.select_option("#records-table .tabulator-page-size", "100")
+    page.wait_for_selector("#records-table .badge.non-viral")
     assert contrast(page, "h1", "#answer") > 7
     assert contrast(page, ".hint", "#answer") > 4.5
     for call in ("viral", "ambiguous", "non-viral"):

@@ -83,7 +83,7 @@
     choice("call", "call", records, { formatter: callCell, minWidth: 104 }),
     used(records, "tier") ? choice("tier", "tier", records, { minWidth: 112 }) : null,
     used(records, "topology") ? choice("topology", "topology", records, { minWidth: 120 }) : null,
-    used(records, "likely_source") ? choice("likely_source", "likely_source", records, { minWidth: 120 }) : null,
+    used(records, "likely_source") ? choice("likely_source", "likely_source", records, { minWidth: 148 }) : null,
     used(records, "note") ? text("note", "note", { minWidth: 110 }) : null,
     ...others,
     used(records, "file") ? choice("file", "file", records, { minWidth: 110 }) : null,
