@@ -1,6 +1,7 @@
 """The result of classify, and its run folder."""
 
 import gc
+import re
 import warnings
 
 import pytest
@@ -108,6 +109,11 @@ def test_the_report_of_the_run_or_a_copy(run, pairs, tmp_path):
         path = result.report(tmp_path / "mine.html")
         assert result.report() == result.outdir / "report.html"
     assert path.read_text().startswith("<!")
+    (tmp_path / "gut.fa").write_text(f">a\n{pairs[0][1]}\n")
+    with virnucpro.classify(tmp_path / "gut.fa", threads=1) as result:
+        of_file = result.rescore(preset="sensitive").report(tmp_path / "gut.html")
+    for report, sample in ((path, "sequences"), (of_file, "gut.fa")):
+        assert {*re.findall(r'"sample":\s*"([^"]*)"', report.read_text())} == {sample}
 
 
 def test_trouble_in_a_record_is_its_own_unless_strict(pairs):
