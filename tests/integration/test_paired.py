@@ -144,3 +144,19 @@ def test_short_pairs_count_their_own_letters(tmp_path):
         rows = virnucpro.classify(inputs, paired=True).predictions
     assert list(rows["length"]) == [80, 100]
     assert list(rows["status"]) == ["too_short", "scored"]
+
+
+def test_alignments_are_answered_as_their_reads(files, tables):
+    pytest.importorskip("pysam")
+    virnucpro.classify(["R1.fq", "R2.fq"], outdir="a", paired=True, extract=WANTED)
+    lines = [
+        f"{name.decode().split('/')[0]}\t{4 | 1 | flag}\t*\t0\t0\t*\t*\t0\t0"
+        f"\t{read.decode()}\t{QUALITIES[: len(read)].decode()}\n"
+        for pair in zip(FIRST, SECOND, strict=True)
+        for (name, read), flag in zip(pair, (64, 128), strict=True)
+    ]
+    (files / "reads.sam").write_text("".join(lines))
+    virnucpro.classify("reads.sam", outdir="b", paired=True, extract=WANTED)
+    rows, others = tables(files / "a/predictions.tsv"), tables(files / "b/predictions.tsv")
+    assert others == [row | {"file": "reads.sam"} for row in rows]
+    assert _extracted(files / "b") == _extracted(files / "a")
