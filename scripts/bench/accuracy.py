@@ -167,7 +167,10 @@ def phages(drawn: Drawn, log_odds: FloatArray, threshold: float, seed: int) -> I
 
 
 def random_sequences(judge: Judge, threshold: float, seed: int) -> Iterator[str]:
-    """Yield which share of random sequences is called, by length and GC content."""
+    """Yield which share of random sequences is called, by length and GC content.
+
+    At three prevalences: `PREVALENCE`, one half, and that which is estimated from them alone.
+    """
     dice = np.random.default_rng(seed)
     yield "\n| random bases | " + " | ".join(f"GC {share:.0%}" for share in GC) + " |"
     yield "|---" * (1 + len(GC)) + "|"
@@ -177,8 +180,12 @@ def random_sequences(judge: Judge, threshold: float, seed: int) -> Iterator[str]
             odds = ((1 - share) / 2, share / 2, share / 2, (1 - share) / 2)
             codes = dice.choice(np.frombuffer(b"ACGT", np.uint8), (N_RANDOM, length), p=odds)
             log_odds = judge([one.tobytes() for one in codes])
-            shares = [(posterior(log_odds, one) >= threshold).mean() for one in (PREVALENCE, 0.5)]
-            cells.append(f"{shares[0]:.1%} ({shares[1]:.0%} at a prevalence of 50 %)")
+            own = estimate_prevalence(log_odds).value
+            shares = [
+                f"{(posterior(log_odds, one) >= threshold).mean():.1%} at {one:.1%}"
+                for one in (PREVALENCE, 0.5, own)
+            ]
+            cells.append(", ".join(shares))
         yield f"| {length:,} | " + " | ".join(cells) + " |"
 
 
