@@ -1,5 +1,6 @@
 """Rows 37 to 39: several machines in one run, on a shared file system with stale caches."""
 
+import glob
 import os
 import shutil
 import signal
@@ -195,6 +196,12 @@ def processes_of(pid):
     return [pid, *(one for child in children for one in processes_of(int(child)))]
 
 
+def text_of(pattern):
+    """Return the text of all files that match a pattern."""
+    names = glob.glob(str(pattern))  # noqa: PTH207 - an absolute pattern
+    return "".join(Path(name).read_text() for name in names)
+
+
 def wait_for(condition, what):
     for _ in range(2000):
         if condition():
@@ -221,6 +228,28 @@ def test_a_machine_that_freezes_and_comes_back(plan, alone):
     codes, texts = ended(frozen)
     assert codes == [0], texts
     assert duplicates(folder) <= 3
+    assert_equal_results(folder, alone)
+
+
+@pytest.mark.slow
+def test_a_wait_longer_than_the_progress_timeout_is_not_a_hang(plan, alone):
+    """Row 3: a worker that waits for the units of another machine is not killed."""
+    folder = plan()
+    other, gate = waiting(folder, "0/2")
+    claims = list(folder.glob("claims/0001/*/*"))
+    for claim in claims:
+        os.utime(claim, (2**31, 2**31), follow_symlinks=False)  # not copied for now
+    waits = work(folder, "1/2", "--progress-timeout", "6")
+    rank, log = (folder / f"parts/0001.*/logs/{name}.log" for name in ("rank-0000", "coordinator"))
+    wait_for(lambda: "waits for those of others" in text_of(rank), "a wait")
+    time.sleep(10)
+    for claim in claims:
+        os.utime(claim, (0, 0), follow_symlinks=False)
+    codes, texts = ended(waits)
+    assert codes == [0], texts
+    assert "no progress" not in text_of(log)
+    gate.touch()
+    assert ended(other)[0] == [0]
     assert_equal_results(folder, alone)
 
 

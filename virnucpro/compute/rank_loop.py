@@ -172,10 +172,11 @@ class RankLoop:
         return self._busy / max(1, self._computed)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for the claims of other workers; the supervisor must not take this for a hang."""
+        """Wait for the claims of other workers, with a heartbeat at each look."""
         self._results.progress(self._done, max(self._done, self._total))
         until = time.monotonic() + seconds
         while not self._stopping and (left := until - time.monotonic()) > 0:
+            self._results.mark(())
             time.sleep(min(left, _LOOK_S))
 
     def _stop_soon(self) -> None:

@@ -106,7 +106,10 @@ class RankChannel(Protocol):
         """Report the number of finished rows and the number of all rows to the coordinator."""
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Report the rows that are computed next (`place`, a `TaskSpan`); return after sending."""
+        """Report the rows that are computed next (`place`, a `TaskSpan`); return after sending.
+
+        An empty place reports that the rank waits: no row is suspected if it dies.
+        """
 
 
 class UnitProgress:

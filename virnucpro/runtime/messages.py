@@ -192,7 +192,7 @@ class WorkerChannel:
         self.send(message)
 
     def mark(self, place: tuple[int, ...]) -> None:
-        """Report the start of the piece of work `place`.
+        """Report the start of the piece of work `place`; ``()`` reports that the worker waits.
 
         If this worker dies, the parent treats this piece as the possible cause. The message is sent
         immediately; a call takes about 5 microseconds.

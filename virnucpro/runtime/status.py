@@ -123,10 +123,11 @@ class WorkerStatus:
     permanent
         Whether the exception would occur again after a restart.
     place
-        The last piece of work that the worker started, as in `Mark`.
+        The last piece of work that the worker started, as in `Mark`; empty before the first one and
+        while it waits.
     begun
         For each stage, the number of its pieces started in this attempt. The stage of a piece is
-        the second number of the piece.
+        the second number of the piece, and -1 while the worker waits.
     faults
         Failures of the worker's earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
@@ -168,7 +169,8 @@ class WorkerStatus:
     def fault(self) -> Fault:
         """Description of the failure of the current attempt."""
         shared = {name: getattr(self, name) for name in Fault.__match_args__ if name != "passed"}
-        return Fault(**shared, passed=max(0, self.begun.get(_stage(self.place), 0) - 1))
+        begun = self.begun.get(_stage(self.place), 0) if self.place else 0
+        return Fault(**shared, passed=max(0, begun - 1))
 
 
 def exit_name(code: int | None) -> int | str | None:
@@ -205,7 +207,13 @@ def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerS
             return status
 
 
+_WAITS = -1
+"""Stage of a worker that waits."""
+
+
 def _stage(place: tuple[int, ...]) -> int:
+    if not place:
+        return _WAITS
     return place[1] if len(place) > 1 else 0
 
 

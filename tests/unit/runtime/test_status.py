@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.runtime.messages import Failure, Finished, Progress, Report, Started
+from virnucpro.runtime.messages import Failure, Finished, Mark, Progress, Report, Started
 from virnucpro.runtime.status import (
     UNGUARDED_CODE,
     Death,
@@ -49,6 +49,16 @@ def test_messages_change_the_state():
     assert (status.state, status.done, status.total) == (WorkerState.RUNNING, 3, 10)
     assert status.last_heartbeat == 4.0
     assert not status.ended
+
+
+def test_a_worker_that_waits_makes_progress_and_is_suspected_of_nothing():
+    worked = after(Started(), Mark((7, 0, 0, 9)), Mark((7, 0, 9, 12)))
+    assert worked.fault.passed == 1
+    waits = after_message(worked, Mark(()), 5.0)
+    assert (waits.place, waits.fault.passed) == ((), 0)
+    assert after_message(waits, Mark(()), 6.0).begun != waits.begun != worked.begun
+    again = after_message(waits, Mark((8, 0, 0, 9)), 7.0)
+    assert again.fault.passed == 2  # a wait is no piece of work
 
 
 @pytest.mark.parametrize(
