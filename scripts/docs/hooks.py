@@ -1,9 +1,11 @@
-"""Hooks of mkdocs: the page of all options, and no script from another place."""
+"""Hooks of mkdocs: pages of options, names and notebooks; no script from another place."""
 
 import argparse
 import re
 from typing import TYPE_CHECKING
 
+import notebooks
+import reference
 from mkdocs.structure.files import File, Files
 
 from virnucpro.cli.main import full_parser
@@ -16,10 +18,28 @@ REMOTE = "https://unpkg.com/iframe-worker/shim"
 """Script that the plugin `offline` adds to each page."""
 
 
+def on_config(config: "MkDocsConfig") -> None:
+    """Put the pages of the Python reference into the table of contents."""
+    for section in config.nav:
+        for entry in next(iter(section.values())):
+            if entry == {"Python": "reference.md"}:
+                entry["Python"] = reference.nav()
+
+
 def on_files(files: Files, config: "MkDocsConfig") -> Files:
-    """Add options.md to the pages."""
-    files.append(File.generated(config, "options.md", content=options_page()))
+    """Add the generated pages."""
+    for path, content in [("options.md", options_page()), *reference.pages()]:
+        files.append(File.generated(config, path, content=content))
+    for notebook in sorted(notebooks.TUTORIALS.glob("*.ipynb")):
+        text, pictures = notebooks.page(notebook)
+        for name, content in {f"{notebook.stem}.md": text, **pictures}.items():
+            files.append(File.generated(config, f"tutorials/{name}", content=content))
     return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Fill the list of public names in."""
+    return markdown.replace("<!-- names -->", reference.overview())
 
 
 def on_post_page(output: str, page: "Page", **_: object) -> str:

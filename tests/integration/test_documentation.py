@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import importlib
 import io
 import json
 import os
@@ -17,8 +18,6 @@ from typing import NamedTuple
 
 import pytest
 
-import virnucpro
-import virnucpro.dispatch
 from virnucpro.cli.main import full_parser, main
 
 pytestmark = pytest.mark.timeout(340)
@@ -39,6 +38,7 @@ PACKAGES = "needs an image, conda or the network; tests/packaging checks the def
 MINUTES = "takes minutes, or prints figures of this machine"
 TRAINING = "takes minutes; tests/integration/test_train.py trains"
 SCHEDULER = "needs SLURM; tests/slurm runs it"
+OTHERS = "needs a program of others; the page states which ones were run"
 SET_UP = "sets up an environment; .ci/run calls it"
 NOT_RUN = {
     ("README.md", "bash scripts/demo.sh"): SET_UP,
@@ -71,6 +71,29 @@ NOT_RUN = {
     ): "placeholders; tests/integration/test_report.py draws",
     ("docs/developers.md", "bash scripts/test.sh"): SET_UP,
     ("docs/embeddings.md", "-e path/to/prot_t5_folder"): NETWORK,
+    **{
+        ("docs/what-next.md", text): OTHERS
+        for text in (
+            "seqkit rename",
+            "seqkit grep",
+            "checkv end_to_end",
+            "genomad end-to-end",
+            "iphop predict",
+            "vcontact3 run",
+            "pharokka.py",
+            "bowtie2-build",
+            "coverm contig",
+            "ktImportText",
+            "anvi-script-reformat-fasta",
+            "anvi-import-collection",
+            "igv.sh",
+            "bedtools getfasta",
+        )
+    },
+    ("docs/contributing.md", "bash scripts/test.sh"): SET_UP,
+    ("docs/contributing.md", ".venv/bin/ruff check"): SET_UP,
+    ("docs/contributing.md", "notebooks.py"): "the test of the tutorials executes them",
+    ("docs/index.md", "pip install ."): NETWORK,
     ("docs/embeddings.md", "library(rhdf5)"): "needs R",
     ("docs/embeddings.md", "using HDF5"): "needs Julia",
 }
@@ -94,7 +117,10 @@ OTHER_PROGRAMS = {
 """Options of sbatch, docker, apptainer and others in running text."""
 
 
-WRITTEN = {"docs/python-api.md": {"viral.fa", "reads", "proteins.png"}}
+WRITTEN = {
+    "docs/python-api.md": {"viral.fa", "reads", "proteins.png"},
+    "docs/what-next.md": {"confident.txt", "both.txt", "krona.txt", "bins.txt", "igv.txt"},
+}
 """Files that the programs of a page write."""
 
 
@@ -192,6 +218,11 @@ def first_run(shell, tmp_path_factory):
     (folder / "reads.bam").write_text(f"@CO\tunaligned\n{_sam(reads)}")
     proteins = ["M" + "".join(dice.choices("ACDEFGHIKLMNPQRSTVWY", k=60)) for _ in range(40)]
     (folder / "proteins.faa").write_text("".join(f">p{n}\n{p}\n" for n, p in enumerate(proteins)))
+    genomad = folder / "genomad" / "contigs_summary"
+    genomad.mkdir(parents=True)
+    (genomad / "contigs_virus_summary.tsv").write_text(
+        "seq_name\tlength\nNC_001422.1\t5386\nNC_007795.1:1-20000|provirus_1_9000\t9000\n"
+    )
     (folder / "contigs.gb").write_text(_genbank(reads[0]))
     _run_blocks(_blocks(FIRST), folder, shell, already=set())
     return folder
@@ -317,7 +348,9 @@ def test_the_commands_of_a_page_run_and_print_what_it_shows(page, first_run, she
     folder = tmp_path / "user"
     shutil.copytree(first_run, folder, symlinks=True)
     _run_blocks(blocks, folder, shell, EXAMPLE)
-    assert {path.name for path in folder.iterdir()} >= WRITTEN.get(page, set())
+    written = WRITTEN.get(page, set())
+    assert {path.name for path in folder.iterdir()} >= written
+    assert [name for name in written if not (folder / name).stat().st_size] == []
 
 
 def test_the_first_page_runs(first_run):
@@ -421,13 +454,45 @@ def test_options_in_running_text_exist(page):
 
 
 def test_the_reference_has_every_public_name():
-    text = (DOCS / "reference.md").read_text()
-    assert "::: virnucpro.errors\n" in text
-    for name in {*virnucpro.__all__, *virnucpro.dispatch.__all__}:
-        where = getattr(virnucpro, name, None) or getattr(virnucpro.dispatch, name)
-        module = getattr(where, "__module__", "")
-        if module not in {"virnucpro.errors", ""}:
-            assert f"::: {module}.{name}\n" in text, name
+    reference = runpy.run_path(str(ROOT / "scripts" / "docs" / "reference.py"))
+    pages, overview = dict(reference["pages"]()), reference["overview"]()
+    for face in reference["FACES"]:
+        module = importlib.import_module(face)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if getattr(value, "__module__", "virnucpro.errors") != "virnucpro.errors":
+                assert f"::: {face}.{name}\n" in pages[f"reference/{face}.{name}.md"]
+                row = re.search(rf"^\| \[`{name}`.*\.md\) \| (.*) \|$", overview, re.MULTILINE)
+                assert row[1], name
+    assert "::: virnucpro.errors\n" in pages["reference/errors.md"]
+    assert "| `tiling` |" in pages["reference/virnucpro.classify.md"]
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "tutorials").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_tutorial_runs_and_prints_what_it_shows(path, needs, tmp_path, monkeypatch):
+    for package in ("nbclient", "ipykernel", "pandas", "sklearn"):
+        needs(package)
+    for folder in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(folder, str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebooks = runpy.run_path(str(ROOT / "scripts" / "docs" / "notebooks.py"))
+    stored = json.loads(path.read_text())["cells"]
+    fresh = notebooks["executed"](path, tmp_path / "copy")["cells"]
+    for old, new in zip(stored, fresh, strict=True):
+        shown, printed = notebooks["texts"](old), notebooks["texts"](new)
+        assert agrees(printed, shown), f"{printed}\nstored:\n{shown}\nrun scripts/docs/notebooks.py"
+    page, pictures = notebooks["page"](path)
+    assert page.count("```python") == sum(one["cell_type"] == "code" for one in stored)
+    assert page.count(".png)") == len(pictures)
+    assert not re.search(r"/tmp/|/home/|Traceback", page)
+
+
+def test_the_figures_of_the_landing_page_are_those_of_their_sources():
+    text = (DOCS / "index.md").read_text()
+    figures = re.findall(r"\| \*\*(.+?)\*\* \| \[.*\]\(([\w-]+\.md)", text)
+    assert len(figures) == 3
+    for figure, page in figures:
+        assert figure in " ".join((DOCS / page).read_text().split()), figure
 
 
 def test_every_command_and_its_purpose_are_listed():
