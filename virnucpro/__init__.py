@@ -28,7 +28,7 @@ TYPE_CHECKING = False  # importing typing takes most of the time of this import
 if TYPE_CHECKING:
     from virnucpro.api.classify import classify
     from virnucpro.api.commands import evaluate, list_bundles, train
-    from virnucpro.api.embed import embed
+    from virnucpro.api.embed import embed, embed_iter
     from virnucpro.api.embeddings import Embeddings, read_embeddings
     from virnucpro.api.model import Model, load
     from virnucpro.api.result import Result
@@ -60,6 +60,7 @@ __all__ = [
     "__version__",
     "classify",
     "embed",
+    "embed_iter",
     "evaluate",
     "list_bundles",
     "load",
@@ -76,6 +77,7 @@ _MODULES = {
     "classify": "classify",
     "Model": "model",
     "embed": "embed",
+    "embed_iter": "embed",
     "evaluate": "commands",
     "list_bundles": "commands",
     "load": "model",

@@ -70,7 +70,7 @@ class Worker(FileWorker):
         job: Job = keywords["job"]
         return memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
 
-    def setup(  # type: ignore[override] # requires keywords that a launch passes
+    def setup(
         self,
         gpu_id: int,  # noqa: ARG002 - the device mask selects the GPU
         seed: int,  # noqa: ARG002 - there is nothing random

@@ -276,19 +276,23 @@ def _run_line(line, folder, shell):
     return printed.getvalue() + (f"exit code {code}\n" if behind else "")
 
 
-def _run_python(blocks, folder, shell):
-    """Run blocks with a main guard, or a file name, as files of their own, all others as one."""
+def _programs(blocks, folder):
+    """Write blocks with a main guard, or a file name, as files of their own, all others as one."""
     scripts, together = {}, ""
     for number, block in enumerate(blocks):
+        stem = f"{Path(block.page).stem.replace('-', '_')}_program"
         if block.title or "__main__" in block.text:
-            scripts[block.title or f"script{number}.py"] = block.text
+            scripts[block.title or f"{stem}{number}.py"] = block.text
         else:
             together += block.text
-    if together:
-        scripts["together.py"] = together
+            scripts[f"{stem}.py"] = together
     for name, text in scripts.items():
         (folder / name).write_text(text)
-    for name, text in scripts.items():
+    return scripts
+
+
+def _run_python(blocks, folder, shell):
+    for name, text in _programs(blocks, folder).items():
         done = shell(folder, "python", "-W", "error", name)
         assert done.returncode == 0, f"{text}\n{done.stdout}"
         shown = re.findall(r"^ *print\(.*\)  # (.+)$", text, re.MULTILINE)
@@ -367,6 +371,34 @@ def test_the_comparison_of_outputs_can_fail():
     assert not agrees("a x y b c", "a ... b")
     assert not agrees("a b", "a b c")
     assert not agrees("a b c", "a b")
+
+
+def test_the_programs_pass_strict_type_checks(needs, shell, tmp_path):
+    """As for an installed package: errors in virnucpro, and missing types of others, are silent."""
+    needs("mypy")
+    # torch is in no public signature, and takes most of the time; Biopython has few types
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nstrict = true\nfollow_imports = silent\nignore_missing_imports = true\n"
+        "[mypy-torch.*,Bio.*]\nfollow_imports = skip\n"
+    )
+    blocks = {page: [one for one in _blocks(page) if one.language == "python"] for page in PAGES}
+    names = [name for page in blocks for name in _programs(blocks[page], tmp_path)]
+    assert {"README_program.py", "squares.py", "main.py", "python_api_program.py"} <= {*names}
+    assert len({*names}) == len(names), "two pages have a program of this name"
+    shutil.copy(ROOT / "tests/data/typed_mistakes.py", tmp_path)
+    done = shell(tmp_path, "python", "-m", "mypy", *names, "typed_mistakes.py")
+    lines = (tmp_path / "typed_mistakes.py").read_text().splitlines()
+    expected = [
+        (f"typed_mistakes.py:{number}", line.partition("# error: ")[2])
+        for number, line in enumerate(lines, 1)
+        if "# error: " in line
+    ]
+    found = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [line.partition(": error: ")[0] for line in found] == [where for where, _ in expected], (
+        done.stdout
+    )
+    for line, (_, message) in zip(found, expected, strict=True):
+        assert message in line
 
 
 def test_blocks_that_are_not_run_exist():

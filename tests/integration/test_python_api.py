@@ -139,25 +139,3 @@ def test_the_notebook_is_stored_without_outputs():
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert [(cell["outputs"], cell["execution_count"]) for cell in code] == [([], None)] * 4
     assert NOTEBOOK.stat().st_size < 8192
-
-
-def test_type_checkers_know_the_names(needs, tmp_path):
-    """As for an installed package: errors in virnucpro itself are not reported."""
-    needs("mypy")
-    settings = tmp_path / "mypy.ini"
-    # torch is in no public signature, and takes most of the time
-    settings.write_text(
-        "[mypy]\nstrict = true\nfollow_imports = silent\nignore_missing_imports = true\n"
-        "[mypy-torch.*]\nfollow_imports = skip\n"
-    )
-    files = ("tests/data/typed_program.py", "tests/data/typed_mistakes.py")
-    done = python(
-        "-m", "mypy", "--config-file", settings, "--cache-dir", tmp_path / "cache", *files
-    )
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert [line.partition(": error: ")[0] for line in errors] == [
-        f"tests/data/typed_mistakes.py:{line}" for line in (5, 6, 7)
-    ], done.stdout
-    assert 'argument "device" for "classify"; did you mean "devices"?' in errors[0]
-    assert 'maybe "predictions"?' in errors[1]
-    assert 'maybe "classify"?' in errors[2]

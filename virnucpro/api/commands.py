@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from virnucpro.api.keywords import errors_in_python, keywords_of_actions
 from virnucpro.bundles.bundle import list_bundles as listed
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.errors import UsageError
@@ -71,11 +72,13 @@ def _run(command: str, outdir: str | os.PathLike[str], options: dict[str, Any]) 
         if name not in actions:
             raise TypeError(f"{command}() got an unexpected keyword argument {name!r}")
         words += _words(actions[name], value)
-    try:
-        arguments = parser.parse_args(words)
-    except argparse.ArgumentError as error:
-        raise UsageError(f"{command}: {error}") from error
-    arguments.run(arguments)
+    with errors_in_python(keywords_of_actions(actions.values())):
+        try:
+            arguments = parser.parse_args(words)
+        except argparse.ArgumentError as error:
+            flag = (error.argument_name or "").rpartition("/")[2]
+            raise UsageError(f"{command}: {flag}: {error.message}") from error
+        arguments.run(arguments)
 
 
 def _words(action: argparse.Action, value: Any) -> list[str]:  # noqa: ANN401 - of any option

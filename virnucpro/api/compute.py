@@ -1,15 +1,15 @@
 """Run a job of the Python API as the command line runs it."""
 
 import os
-import re
 import warnings
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from virnucpro.api.keywords import errors_in_python, in_python, keywords_of
 from virnucpro.api.run_folder import TEMPORARY, RunFolder
 from virnucpro.api.source import InputFiles, Source, input_files, inputs_from, total_bytes
 from virnucpro.compute.in_memory import compute_in_memory
@@ -17,7 +17,7 @@ from virnucpro.compute.predict import predict, run_in_process
 from virnucpro.compute.preflight import check_device_memory, settled
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.errors import VirnucproError
-from virnucpro.option import option, options_of, values_of
+from virnucpro.option import option, values_of
 from virnucpro.run.execution import Execution, RunOptions
 from virnucpro.run.job import Job, require_inputs
 from virnucpro.run.outputs import Outcome
@@ -55,12 +55,13 @@ class ApiReporter(CommandReporter):
     def __init__(self, inputs: InputFiles, options: "CallerOptions") -> None:
         progress = options.progress
         super().__init__(open_view() if progress else None, quiet=not progress)
-        self._inputs, self._progress, self._declared = inputs, progress, type(options)
+        self._inputs, self._progress = inputs, progress
+        self._keywords = keywords_of(type(options))
         self.warnings: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
         """Collect a warning."""
-        text = in_python(self._inputs.described(text), self._declared)
+        text = in_python(self._inputs.described(text), self._keywords)
         self.warnings[text] = None
         if self._progress:
             super().warn(text)
@@ -114,14 +115,17 @@ def compute(
     folder = RunFolder(options.outdir, name=Path(source).name if named else "sequences")
     make = partial(job_of, **values_of(declared, options))
     try:
-        with inputs_from(source) as inputs:
+        with errors_in_python(keywords_of(type(options))), inputs_from(source) as inputs:
             run = _in_memory if _needs_no_folder(inputs, options, model) else _in_folder
             computed = run(folder, inputs, make, options, model)
         for text in () if options.progress else computed.warnings:
             warnings.warn(text, stacklevel=_CALLER - (model is not None))
     except BaseException as error:
-        if isinstance(error, VirnucproError):
-            _explain(error, folder, type(options))
+        if folder.temporary and TEMPORARY in str(error) and isinstance(error, VirnucproError):
+            error.add_note(
+                "The run folder was temporary and is removed. Give an outdir to keep its logs, and "
+                "to resume the run."
+            )
         folder.close()
         raise
     return computed
@@ -179,36 +183,3 @@ def load_models(job: Job) -> Models:
     """
     check_device_memory(job, [Device("cpu")])
     return Models.of(job, "cpu")
-
-
-def in_python(text: str, declared: type) -> str:
-    """Return a message about options of the command line with keywords: ``layer=99``.
-
-    Words of more than 120 letters, such as a sequence in the place of a path, are cut.
-    """
-    known = {flag: (name, one) for name, one in options_of(declared).items() for flag in one.flags}
-    defaults = {one.name: one.default for one in fields(declared)}
-
-    def keyword(match: re.Match[str]) -> str:
-        flag, space, word = match.groups("")
-        if flag not in known:
-            return match[0]
-        name, one = known[flag]
-        if one.metavar is None and one.choices is None:
-            return f"{name}={not defaults[name]}{space}{word}"
-        if word in (one.choices or ()) or re.search(r"[\d']", word):
-            return f"{name}={word}" if word[0] in "'-0123456789" else f'{name}="{word}"'
-        return f"{name}{space}{word}"
-
-    text = re.sub(r"[^\s/]{121,}", lambda match: f"{match[0][:117]}...", text)
-    return re.sub(r"(--[a-z-]+)(?:( )('[^']*'|[\w.+-]*\w))?", keyword, text)
-
-
-def _explain(error: VirnucproError, folder: RunFolder, declared: type) -> None:
-    """Rewrite the message of an error, which names options of the command line."""
-    error.args = (in_python(str(error), declared), *error.args[1:])
-    if folder.temporary and TEMPORARY in str(error):
-        error.add_note(
-            "The run folder was temporary and is removed. Give an outdir to keep its logs, and to "
-            "resume the run."
-        )

@@ -1,9 +1,9 @@
 """The vectors of a run: of items, windows or sequences."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args, overload
 
 import h5py
 import numpy as np
@@ -104,15 +104,55 @@ class Embeddings(RunOutput):
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, row: int) -> RealArray:
-        """Return the vector ``(D,)`` of a row, or the vectors ``(length, D)`` of its residues."""
-        own: RealArray = self.matrix[row] if self.offsets is None else self._residues(row)
-        return own
+    @overload
+    def __getitem__(self, row: int) -> RealArray: ...
+    @overload
+    def __getitem__(self, row: slice) -> "Embeddings": ...
+    def __getitem__(self, row: int | slice) -> "RealArray | Embeddings":
+        """Return the vector ``(D,)`` of a row, or the vectors ``(length, D)`` of its residues.
 
-    def _residues(self, row: int) -> RealArray:
-        assert self.offsets is not None
+        A slice gives the `Embeddings` of several rows.
+        """
+        if isinstance(row, slice):
+            return self._slice(row)
+        if self.offsets is None:
+            own: RealArray = self.matrix[row]
+            return own
         row = range(len(self))[row]
         return self.matrix[self.offsets[row] : self.offsets[row + 1]]
+
+    def _slice(self, rows: slice) -> "Embeddings":
+        matrix, offsets = self.matrix, None
+        if self.offsets is None:
+            matrix = matrix[rows]
+        else:
+            residues = [self[row] for row in range(len(self))[rows]]
+            matrix = np.concatenate([matrix[:0], *residues])
+            offsets = np.cumsum([0, *map(len, residues)])
+        ids, found = self.ids[rows], self.found[rows]
+        return Embeddings(self._folder, ids, matrix, found, self.level, self.views, offsets)
+
+    def __array__(
+        self,
+        dtype: npt.DTypeLike | None = None,
+        copy: bool | None = None,  # noqa: FBT001 - as NumPy calls it
+    ) -> RealArray:
+        """Return `matrix` for `numpy.asarray`.
+
+        Raises
+        ------
+        UsageError
+            If rows have one vector per residue.
+        """
+        if self.offsets is not None:
+            raise UsageError(
+                "rows with one vector per residue are no array (n, D): use matrix, the vectors of "
+                "all residues, and offsets, its bounds of rows; or embed with another pooling"
+            )
+        return np.array(self.matrix, dtype, copy=copy)
+
+    def __iter__(self) -> Iterator[RealArray]:
+        return (self[row] for row in range(len(self)))
 
     def __repr__(self) -> str:
         lacking = int((~self.found).sum())

@@ -10,15 +10,16 @@ import numpy as np
 
 from virnucpro.api.classify import ClassifyOptions
 from virnucpro.api.compute import compute, load_models
-from virnucpro.api.embed import EmbeddingOptions
+from virnucpro.api.embed import EmbeddingOptions, StreamOptions, stream_vectors
 from virnucpro.api.embeddings import Embeddings, embeddings_of
 from virnucpro.api.result import Result
 from virnucpro.api.source import Source
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import FloatArray, RealArray
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.compute.predict import predict_job
 from virnucpro.compute.rank_encoder import Models
-from virnucpro.errors import RunError
+from virnucpro.console import shortened
+from virnucpro.errors import RunError, UsageError
 from virnucpro.run.embed_job import embed_job, encoder_of
 from virnucpro.run.job import Job
 from virnucpro.run.options import EmbedOptions, PredictOptions
@@ -36,7 +37,12 @@ class Model:
         Name of the bundle.
     """
 
-    def __init__(self, bundle: str | os.PathLike[str]) -> None:
+    def __init__(self, bundle: str | os.PathLike[str], device: str = "cpu") -> None:
+        if device != "cpu":
+            raise UsageError(
+                f"device={shortened(repr(device))}: a loaded model computes on the CPU. For a GPU, "
+                'call virnucpro.classify or virnucpro.embed with its number: devices="0"'
+            )
         self._bundle = open_bundle(os.fspath(bundle))
         self.name = self._bundle.name
         self._lock, self._owner, self._closed = Lock(), os.getpid(), False
@@ -74,11 +80,26 @@ class Model:
         source, **options
             As for `virnucpro.embed`, without `encoder` and `devices`.
         """
-        only = self._bundle.encoders[0].view if len(self._bundle.encoders) == 1 else ""
-        encoder: Any = encoder_of(self._bundle, view or only, self.name)
-        made = EmbeddingOptions(encoder, devices="cpu", **options)
+        made = EmbeddingOptions(self._encoder(view), devices="cpu", **options)
         done = compute(source, embed_job, EmbedOptions, made, self)
         return embeddings_of(done.folder, "sequence")
+
+    def embed_iter(
+        self,
+        source: Source,
+        view: str = "",
+        **options: Any,  # noqa: ANN401 - see below
+    ) -> Iterator[tuple[str, RealArray]]:
+        """Compute vectors of whole sequences one after another, as `virnucpro.embed_iter`.
+
+        Parameters are those of `embed`; the options are those of `virnucpro.embed_iter`. Other
+        calls may use the model between two vectors.
+        """
+        return stream_vectors(source, StreamOptions(self._encoder(view), **options), self.models)
+
+    def _encoder(self, view: str) -> Any:  # noqa: ANN401 - in the place of a name
+        only = self._bundle.encoders[0].view if len(self._bundle.encoders) == 1 else ""
+        return encoder_of(self._bundle, view or only, self.name)
 
     @contextmanager
     def models(self, job: Job) -> Iterator[Models]:
@@ -116,13 +137,15 @@ class Model:
         return f"<virnucpro.Model: {self.name}>"
 
 
-def load(bundle: str | os.PathLike[str] = "mini") -> Model:
+def load(bundle: str | os.PathLike[str] = "mini", *, device: str = "cpu") -> Model:
     """Load a model once, for many calls in this process, on its CPUs.
 
     Parameters
     ----------
     bundle
         Name or folder of a bundle. Its files are verified once.
+    device
+        ``cpu``. For GPUs call `virnucpro.classify` or `virnucpro.embed` with `devices`.
 
     Returns
     -------
@@ -132,7 +155,7 @@ def load(bundle: str | os.PathLike[str] = "mini") -> Model:
     Raises
     ------
     UsageError, BundleError
-        If there is no such bundle, or it is damaged.
+        If there is no such bundle, or it is damaged; if `device` is another one.
 
     Examples
     --------
@@ -141,4 +164,4 @@ def load(bundle: str | os.PathLike[str] = "mini") -> Model:
     ...     for batch in batches:
     ...         print(model.score(batch))
     """
-    return Model(bundle)
+    return Model(bundle, device)

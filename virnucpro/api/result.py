@@ -17,7 +17,7 @@ from virnucpro.errors import RunExistsError, UsageError
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.outputs import Outcome, call_run, outcome_of, survey_segments
-from virnucpro.run.report import report_on
+from virnucpro.run.report import plot_run, report_on
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.rescore import rescore
 from virnucpro.run.run import Run
@@ -139,6 +139,39 @@ class Result(RunOutput):
         if path is not None:
             _require_folder(path)
         return report_on([self.outdir], None if path is None else Path(path), Reporter())
+
+    def plot(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        file: str | None = None,
+        record: int | None = None,
+    ) -> Path:
+        """Draw the scores of all sequences, or those of the windows of one, and return the path.
+
+        Needs matplotlib: ``pip install 'virnucpro[plot]'``.
+
+        Parameters
+        ----------
+        path
+            Figure to write: its name ends in .png, .svg or .pdf. An existing file is replaced.
+        name
+            Name of one sequence: its window scores with its call and regions. None: the
+            distribution of the scores of all sequences.
+        file, record
+            Input file of the sequence and its number in this file, from 1, where names are equal.
+
+        Raises
+        ------
+        UsageError
+            If the format or the sequence is unknown, matplotlib is not installed, or the folder of
+            the file does not exist.
+        RunError, StoreError
+            If the tables of the run are missing or damaged, or the file cannot be written.
+        """
+        plot_run(self.outdir, Path(path), name, file=file, record=record)
+        return Path(path)
 
     def rescore(self, **rule: Any) -> "Result":  # noqa: ANN401 - see `CallOptions`
         """Call the sequences by another rule, as ``virnucpro rescore``; return the new result.

@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, SupportsBytes, TypeAlias
+from typing import Any, Final, NamedTuple, SupportsBytes, TypeAlias
 
 from virnucpro.console import CONTROL, shortened
 from virnucpro.errors import FingerprintError, InputError, UsageError
 from virnucpro.run.job import inputs_of
-from virnucpro.sequences.entries import Input, OpenInput
+from virnucpro.sequences.entries import BlockStream, Input, OpenInput
 from virnucpro.temporary import owned_prefix
 
 Letters: TypeAlias = str | bytes | SupportsBytes
@@ -31,6 +31,7 @@ _BARE: Final = re.compile(r"[A-Za-z*\s-]{20,}")
 _NAMES: Final = ("id", "name", "seq_name")
 _SEQUENCES: Final = ("seq", "sequence")
 _IN_MEMORY: Final = 64 << 20
+_BLOCK_BYTES: Final = 64 << 10
 
 
 class InputFiles(NamedTuple):
@@ -53,7 +54,23 @@ class InputFiles(NamedTuple):
 def inputs_from(source: Source) -> Iterator[tuple[Input, ...]]:
     """Yield the paths of `source`, or its content as one open stream of FASTA or FASTQ.
 
-    The stream is in memory up to 64 MiB, and then in a temporary file.
+    The stream is in memory up to 64 MiB, and then in a temporary file. Errors are those of
+    `streams_of`.
+    """
+    inputs = streams_of(source)
+    content = inputs[0] if inputs else ""
+    if isinstance(content, str):
+        yield inputs
+        return
+    stream: Any
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
+        shutil.copyfileobj(content.stream, stream)
+        stream.seek(0)
+        yield (OpenInput(_NAME, stream),)
+
+
+def streams_of(source: Source) -> tuple[Input, ...]:
+    """Return the paths of `source`, or one stream of FASTA or FASTQ that reads it in blocks.
 
     Raises
     ------
@@ -68,23 +85,16 @@ def inputs_from(source: Source) -> Iterator[tuple[Input, ...]]:
     if isinstance(source, str) and _is_sequence(source):
         source = [source]
     if isinstance(source, str | os.PathLike):
-        yield inputs_of(source)
-        return
+        return inputs_of(source)
     entries = () if callable(getattr(source, "read", None)) else _entries(source)
     first = next(iter(entries), None)
     if isinstance(first, os.PathLike) or (isinstance(first, str) and not _is_sequence(first)):
-        yield inputs_of(itertools.chain([first], entries))
-        return
+        return inputs_of(itertools.chain([first], entries))
     if first is None and entries != ():
         raise UsageError("source is empty: give a path or at least one pair (name, sequence)")
-    stream: Any
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as stream:
-        if first is None:
-            _copy(source, stream)
-        else:
-            _write(stream, itertools.chain([first], entries))
-        stream.seek(0)
-        yield (OpenInput(_NAME, stream),)
+    blocks = _blocks(source) if first is None else _fasta(itertools.chain([first], entries))
+    stream: Any = BlockStream(blocks)
+    return (OpenInput(_NAME, stream),)
 
 
 def total_bytes(inputs: Iterable[Input]) -> float:
@@ -127,9 +137,9 @@ def _is_sequence(text: str) -> bool:
     return _BARE.fullmatch(text) is not None and not os.path.exists(text)  # noqa: PTH110
 
 
-def _copy(source: Any, stream: IO[bytes]) -> None:  # noqa: ANN401 - an open file
-    while block := source.read(1 << 20):
-        stream.write(block.encode() if isinstance(block, str) else block)
+def _blocks(source: Any) -> Iterator[bytes]:  # noqa: ANN401 - an open file
+    while block := source.read(_BLOCK_BYTES):
+        yield block.encode() if isinstance(block, str) else block
 
 
 def _entries(source: Source) -> Iterator[Any]:
@@ -158,11 +168,16 @@ def _columns(table: Any) -> tuple[Iterable[str], Iterable[object]]:  # noqa: ANN
     return map(str, table.index if own[0] is None else table[own[0]]), table[own[1]]
 
 
-def _write(stream: IO[bytes], entries: Iterable[object]) -> None:
-    """Write entries as FASTA, one line per sequence; the reader of the run checks the letters."""
+def _fasta(entries: Iterable[object]) -> Iterator[bytes]:
+    """Yield blocks of FASTA, one line per sequence; the reader of the run checks the letters."""
+    block = bytearray()
     for number, entry in enumerate(entries, 1):
         name, letters = _named(entry, number)
-        stream.write(b">%b\n%b\n" % (_name(name, number), _letters(letters, number)))
+        block += b">%b\n%b\n" % (_name(name, number), _letters(letters, number))
+        if len(block) >= _BLOCK_BYTES:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)
 
 
 def _named(entry: Any, number: int) -> tuple[object, object]:  # noqa: ANN401 - of any package

@@ -2,7 +2,7 @@
 
 import os
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,17 @@ from virnucpro.tables.columns import Predictions, RegionTable, Windows
 from virnucpro.tables.read import ReadableTable, StoredTable, joined
 from virnucpro.tables.schema import TableBlock, Values
 
-Table: TypeAlias = Any
+if TYPE_CHECKING:  # Any without pandas-stubs
+    from pandas import DataFrame
+
+    Table: TypeAlias = DataFrame
+else:
+    Table = Any
 """A `pandas.DataFrame` if pandas is installed, else a structured `numpy.ndarray` ``(n,)``.
 
-Both have one row per line of the file, and columns by name: ``table["call"]``. Integers are int64,
-other numbers float64 with NaN for `NA`. Text is of dtype object: `str`, and for `NA` NaN in pandas
-and None in NumPy.
+Type checkers see the DataFrame. Both have one row per line of the file, and columns by name:
+``table["call"]``. Integers are int64, other numbers float64 with NaN for `NA`. Text is of dtype
+object: `str`, and for `NA` NaN in pandas and None in NumPy.
 """
 
 
@@ -95,7 +100,7 @@ def table_of(table: type[TableBlock], source: ReadableTable) -> Table:
         rows = np.empty(len(block["seq_name"]), [(name, arrays[name].dtype) for name in block])
         for name, values in arrays.items():
             rows[name] = values
-        return rows
+        return cast("Table", rows)
     import pandas as pd  # noqa: PLC0415 - optional
 
     return pd.DataFrame({name: _with_missing(table, name, block[name], np.nan) for name in block})

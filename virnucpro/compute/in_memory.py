@@ -25,7 +25,7 @@ from virnucpro.run.run import Run, put_index_in_place
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.sequences.entries import Input
-from virnucpro.sequences.index import index_in_memory
+from virnucpro.sequences.index import SequenceIndex, index_in_memory
 from virnucpro.store.coverage import coverage_of
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment
@@ -159,7 +159,18 @@ def compute_in_memory(
     InputError
         If an input cannot be read.
     """
-    index = index_in_memory(inputs, job.index, job.rules)
+    return compute_index(
+        job, index_in_memory(inputs, job.index, job.rules), models, execution, reporter
+    )
+
+
+def compute_index(
+    job: Job, index: SequenceIndex, models: Models, execution: Execution, reporter: Reporter
+) -> MemoryRun:
+    """Compute a job for an index in memory; the other parameters are those of `compute_in_memory`.
+
+    Errors of a batch are raised.
+    """
     run = Run.of(_NOWHERE, new_manifest(job, index, "cpu"), index)
     warn_of_inputs(run.manifest, index, reporter)
     task = rank_task(run, job, [Device("cpu")], execution)

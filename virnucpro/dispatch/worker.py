@@ -53,9 +53,12 @@ class BaseWorker(ABC, Generic[Task, Result]):
 
     _beat: Callable[[], object] = staticmethod(lambda: None)
 
+    # Type checkers accept any parameters of an override: setup(self, gpu_id, seed, *, power).
     @abstractmethod
-    def setup(self, gpu_id: int, seed: int, **kwargs: Any) -> None:  # noqa: ANN401 - whatever run() was given
+    def setup(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - of the subclass
         """Prepare the worker before its first task: load a model, open files.
+
+        It is called as ``setup(gpu_id, seed, **kwargs)``; a subclass names these parameters.
 
         Parameters
         ----------

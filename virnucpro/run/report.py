@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
+from virnucpro.extras import require_extra
 from virnucpro.folder_lock import is_held
 from virnucpro.launch_dir import JSON_NAME, TASKS_NAME
 from virnucpro.report.multiqc import write_multiqc
 from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
 from virnucpro.report.reading.launch_gaps import LaunchGaps, read_launch_gaps
+from virnucpro.report.reading.records import find_record
 from virnucpro.run.manifest import is_manifest, read_manifest
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
@@ -24,6 +26,7 @@ _COMMON_NAMES: Final = {
     *("out", "output", "outdir", "result", "results", "run", "predict", "virnucpro", "viral"),
 }
 """Names of run folders that many samples share: the next other folder above is added."""
+_FIGURES: Final = (".png", ".svg", ".pdf")
 
 
 def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: bool = True) -> None:
@@ -127,6 +130,47 @@ def read_run(folder: Path) -> RunFacts:
     run = RunDirectory(folder)
     _require_tables(run)
     return _facts(run, sample_names([folder])[0], working=is_held(run.lock))
+
+
+def plot_run(
+    folder: Path,
+    output: Path,
+    name: str | None = None,
+    *,
+    file: str | None = None,
+    record: int | None = None,
+) -> None:
+    """Draw the scores of a run of predict, or the window scores of one sequence.
+
+    Parameters
+    ----------
+    output
+        Figure to write: its name ends in .png, .svg or .pdf.
+    name, file, record
+        Name of the sequence; its input file and its number in this file, from 1, where names are
+        equal. Without name and record: all sequences.
+
+    Raises
+    ------
+    UsageError
+        If the format is unknown, matplotlib is not installed, there is no such sequence, or the
+        output is a file of the run, a folder, or in a folder that does not exist.
+    RunError, StoreError
+        As for `report_on`.
+    """
+    if output.suffix.lower() not in _FIGURES:
+        raise UsageError(f"{output}: unknown format; name a file ending in .png, .svg or .pdf")
+    require_extra("plot", "plot")
+    from virnucpro.report.plots import plot_record, plot_scores  # noqa: PLC0415 - matplotlib
+
+    require_place(output)
+    facts = read_run(folder)
+    if output.exists() and facts.run.owns(output):
+        raise UsageError(f"{output} is a file of the run: choose another name")
+    if name is None and record is None:
+        plot_scores(facts, output)
+    else:
+        plot_record(facts, find_record(facts.records.table, name, file, record), output)
 
 
 def _facts(run: RunDirectory, sample: str, *, working: bool) -> RunFacts:

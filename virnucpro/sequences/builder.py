@@ -2,7 +2,7 @@
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from virnucpro.sequences.columns import (
     ColumnFile,
     Folder,
     Header,
+    MemoryFolder,
     column_path,
     open_column,
     open_writer,
@@ -140,14 +141,50 @@ def write_columns(
     if isinstance(folder, Path):
         for name in TEMPORARY_COLUMNS:
             column_path(folder, name).unlink()
+    return _header(spec, reader.digests(), files, warnings)
+
+
+def column_blocks(
+    inputs: Sequence[Input],
+    spec: IndexSpec,
+    rules: InputRules,
+    n_bytes: int,
+    warn: Callable[[str], object],
+) -> Iterator[tuple[MemoryFolder, Header]]:
+    """Read all inputs; yield the columns of an index of each block of about `n_bytes`.
+
+    The memory needed does not depend on the number of blocks. Parameters and errors are those of
+    `virnucpro.sequences.index.index_blocks`.
+    """
+    reader = _Reader(inputs, spec, rules, batch_bytes=n_bytes)
+    for batch in reader.batches():
+        if batch.names:
+            folder, digest = MemoryFolder(), ContentDigest("")
+            digest.add(batch.names, batch.sequences)
+            with ExitStack() as stack:
+                streamed = _StreamedColumns(folder, stack, paired=False)
+                streamed.add(batch, spec)
+                files = streamed.close()
+            yield folder, _header(spec, (digest.result(),), files | write_rows(folder), ())
+    for text in reader.notes.warnings(reader.digests(), 0, ""):
+        warn(text)
+
+
+def _header(
+    spec: IndexSpec,
+    digests: tuple[InputFile, ...],
+    files: Mapping[str, ColumnFile],
+    warnings: tuple[str, ...],
+) -> Header:
     kept = {name: files[name] for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in files}
-    return Header(spec, reader.digests(), kept, warnings)
+    return Header(spec, digests, kept, warnings)
 
 
 class _Reader:
-    """Reads all inputs in batches of about 1 MiB, with or without `qualities`.
+    """Reads all inputs in batches of `batch_bytes`, with or without `qualities`.
 
-    `counts` has the numbers of records and letters that have been read.
+    `notes` counts the trouble of the inputs. `counts` has the numbers of records and letters that
+    have been read.
     """
 
     def __init__(
@@ -157,31 +194,33 @@ class _Reader:
         rules: InputRules,
         *,
         qualities: bool = False,
+        batch_bytes: int = _BATCH_BYTES,
     ) -> None:
         self._alphabet = spec.alphabet
         self._paired = spec.pairs is not None
         self._groups = grouped(inputs, spec.pairs)
         self._qualities = qualities
+        self._batch_bytes = batch_bytes
         self._rules = rules
         self.counts = [0, 0]
         self._inputs = inputs
         self._digests = [ContentDigest(str(one)) for one in inputs]
-        self._notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
+        self.notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
 
     def batches(self) -> Iterator[_Batch]:
         """Yield the records of all inputs, never of two inputs (or two pairs of them) at once."""
         for group in self._groups:
             digests = [self._digests[number] for number in group]
-            self._notes.begin(digests[0].path)
+            self.notes.begin(digests[0].path)
             for batch in self._batches_of([self._inputs[number] for number in group]):
-                self._notes.check(batch.names, batch.sequences)
-                if not self._notes.accept_qualities(batch.names, batch.qualities):
+                self.notes.check(batch.names, batch.sequences)
+                if not self.notes.accept_qualities(batch.names, batch.qualities):
                     batch.qualities.clear()
                 _add_to(digests, batch)
                 self.counts[0] += len(batch.names)
                 self.counts[1] += sum(map(len, batch.sequences))
                 yield batch
-            self._notes.end()
+            self.notes.end()
 
     def digests(self) -> tuple[InputFile, ...]:
         """Return the digests of all inputs."""
@@ -195,7 +234,7 @@ class _Reader:
             first = open_column(folder, "name_first").values
             bounds = first[repeats.position : repeats.position + 2]
             name = open_column(folder, "names").read(int(bounds[0]), int(bounds[1])).decode()
-        yield from self._notes.warnings(self.digests(), repeats.number, name)
+        yield from self.notes.warnings(self.digests(), repeats.number, name)
 
     def _records_of(self, paths: Sequence[Input]) -> Iterator[Record]:
         longest = min(self._rules.max_record, _LONGEST)
@@ -208,7 +247,7 @@ class _Reader:
         for number, record in enumerate(self._records_of(paths), 1):
             name, sequence, gaps, problem, qualities, mate = record
             if gaps or problem or name.startswith(UNNAMED):
-                self._notes.add(number, record)
+                self.notes.add(number, record)
                 if problem:
                     batch.invalid.append(len(batch.names))
             batch.names.append(name.encode())
@@ -218,7 +257,7 @@ class _Reader:
             if mate is not None:
                 batch.mates.append(mate)
             size += len(sequence) + len(name) + _RECORD_BYTES
-            if size >= _BATCH_BYTES:
+            if size >= self._batch_bytes:
                 yield batch
                 batch, size = _Batch([], [], [], [], []), 0
         yield batch

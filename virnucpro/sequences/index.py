@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,13 @@ import numpy.typing as npt
 from virnucpro.arrays import IntArray
 from virnucpro.console import CONTROL, encoded_name
 from virnucpro.errors import IndexFormatError, UsageError
-from virnucpro.sequences.builder import ReadListener, no_listener, write_columns, write_index
+from virnucpro.sequences.builder import (
+    ReadListener,
+    column_blocks,
+    no_listener,
+    write_columns,
+    write_index,
+)
 from virnucpro.sequences.columns import (
     ADVICE,
     Folder,
@@ -342,6 +348,34 @@ def index_in_memory(inputs: Sequence[Input], spec: IndexSpec, rules: InputRules)
     """
     folder = MemoryFolder()
     return SequenceIndex(folder, write_columns(folder, inputs, spec, no_listener, rules))
+
+
+def index_blocks(
+    inputs: Sequence[Input],
+    spec: IndexSpec,
+    rules: InputRules,
+    n_bytes: int,
+    warn: Callable[[str], object],
+) -> Iterator[SequenceIndex]:
+    """Read all inputs; yield the index in memory of each block of consecutive records.
+
+    Parameters
+    ----------
+    inputs, spec, rules
+        As for `build_index`.
+    n_bytes
+        Approximate size of a block, in letters and names; a longer record is a block of its own.
+    warn
+        Called after the last block, with each warning about the inputs. Repeated names are not
+        counted.
+
+    Raises
+    ------
+    InputError
+        When an input cannot be read, or is invalid; after the blocks of the records before.
+    """
+    for folder, header in column_blocks(inputs, spec, rules, n_bytes, warn):
+        yield SequenceIndex(folder, header)
 
 
 def build_index(

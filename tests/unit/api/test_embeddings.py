@@ -24,6 +24,9 @@ def test_a_row_per_sequence_in_input_order(proteins):
     assert proteins.found.tolist() == [True, False, True, True]
     assert np.isnan(proteins.matrix[1]).all()
     assert np.isfinite(proteins.matrix[proteins.found]).all()
+    np.testing.assert_array_equal(np.asarray(proteins, np.float64), proteins.matrix)
+    assert proteins[:2].ids == ["p1", "p2"]
+    np.testing.assert_array_equal(np.asarray(proteins[:2]), proteins.matrix[:2])
     alone = virnucpro.embed([PROTEINS[2]], "mini-deep/protein", threads=1)
     np.testing.assert_allclose(alone.matrix[0], proteins.matrix[2], atol=1e-5)
     assert repr(proteins) == (
@@ -45,6 +48,14 @@ def test_a_vector_per_residue():
     assert items.offsets.tolist() == [0, 6, 8]
     assert "3 x (residues x " in repr(each)
     np.testing.assert_array_equal(items[-1], each[2])
+    for some, rows in ((each[1:], [1, 2]), (each[::-2], [2, 0])):
+        assert some.ids == [each.ids[row] for row in rows]
+        assert [len(one) for one in some] == [len(each[row]) for row in rows]
+        np.testing.assert_array_equal(some[0], each[rows[0]])
+        np.testing.assert_array_equal(some[1], each[rows[1]])
+    assert len(each[3:]) == 0
+    with pytest.raises(virnucpro.UsageError, match=r"use matrix, .* and offsets"):
+        np.asarray(each)
     with virnucpro.embed(source, **options) as means:
         np.testing.assert_allclose(means[0], each[0].mean(axis=0), atol=1e-5)
     with virnucpro.embed(source, **options, layer=[0, -1], max_length=4, long="truncate") as layers:

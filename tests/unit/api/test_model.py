@@ -1,5 +1,7 @@
 """A model that is loaded once."""
 
+import itertools
+import re
 import threading
 
 import numpy as np
@@ -59,6 +61,54 @@ def test_a_model_embeds_as_the_function(model, pairs, tmp_path):
         deep.embed(pairs)
 
 
+def test_vectors_come_one_after_another(model, monkeypatch):
+    monkeypatch.setattr("virnucpro.api.embed._BLOCK_BYTES", 4_000)
+    taken = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append((f"s{number}", "ACGTA" * (1000 + number % 7) if number % 5 else ""))
+            yield taken[-1]
+
+    stream = model.embed_iter(endless(), threads=1)
+    found = list(itertools.islice(stream, 40))
+    assert len(taken) < 80
+    model.score({"a": "ACGT" * 200}, threads=1)  # another call may use the model meanwhile
+    expected = model.embed(taken[:40], threads=1)
+    assert [name for name, _ in found] == expected.ids
+    np.testing.assert_allclose([vector for _, vector in found], expected.matrix, atol=1e-6)
+
+
+def test_vectors_per_residue_and_warnings_of_a_stream():
+    source = {"gap": "MK-VLA", "empty": "", "bad": "M1K", "a": "MKV"}
+    with pytest.warns(UserWarning, match="without a vector: 2") as warned:
+        found = dict(virnucpro.embed_iter(source, "mini-deep/protein", pooling="none", threads=1))
+    lengths = {name: len(vectors) for name, vectors in found.items()}
+    assert lengths == {"gap": 5, "empty": 0, "bad": 0, "a": 3}
+    texts = [str(one.message) for one in warned]
+    for text in ("strict=True refuses them", "gaps .* removed: 1"):
+        assert any(re.search(text, one) for one in texts), texts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strict": True}, r"^source: record 21 \(broken\): '1' .*letter 3"),
+        ({"format": ["npy"]}, "^format is for files"),
+    ],
+)
+def test_errors_of_a_stream(model, options, message, monkeypatch):
+    monkeypatch.setattr("virnucpro.api.embed._BLOCK_BYTES", 4_000)
+    pairs = [(f"s{number}", "ACGTA" * 200) for number in range(20)]
+    found = []
+    with pytest.raises(virnucpro.VirnucproError, match=message):
+        found.extend(
+            name for name, _ in model.embed_iter([*pairs, ("broken", "AC1")], threads=1, **options)
+        )
+    assert found == [name for name, _ in pairs][: len(found)]
+    assert (len(found) >= 16) == ("strict" in options)
+
+
 def test_another_rule_and_a_copy(model, pairs, tmp_path, run):
     stored = virnucpro.classify(pairs, outdir=tmp_path / "run", threads=1)
     memory = model.classify(pairs, threads=1)
@@ -87,6 +137,18 @@ def test_errors_name_keywords(options, message, pairs):
         virnucpro.embed(pairs, "mini-deep/nucleotide", **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lengths": "abc"}, "^train: lengths: 'abc' are not lengths"),
+        ({}, "^give either labels TSV, or both viral FASTA and non_viral FASTA$"),
+    ],
+)
+def test_errors_of_commands_name_keywords(options, message, tmp_path):
+    with pytest.raises(virnucpro.UsageError, match=message):
+        virnucpro.train(tmp_path / "out", **options)
+
+
 def test_bundles_are_listed():
     assert virnucpro.list_bundles()["mini"].window == 500
 
@@ -112,6 +174,8 @@ def test_threads_share_a_model(model, pairs, run):
 
 
 def test_a_closed_model_and_wrong_options_are_refused(model, pairs):
+    with pytest.raises(virnucpro.UsageError, match=r"^device='cuda:1': .* devices=\"0\"$"):
+        virnucpro.load(device="cuda:1")
     with pytest.raises(TypeError, match="wndow"):
         model.classify(pairs, wndow=3)
     closed = virnucpro.load()

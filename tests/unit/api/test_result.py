@@ -116,6 +116,16 @@ def test_the_report_of_the_run_or_a_copy(run, pairs, tmp_path):
         assert {*re.findall(r'"sample":\s*"([^"]*)"', report.read_text())} == {sample}
 
 
+@pytest.mark.usefixtures("fonts")
+def test_plots_of_all_sequences_and_of_one(run, pairs, tmp_path, needs):
+    needs("matplotlib")
+    for name in (None, pairs[0][0]):
+        path = run.plot(tmp_path / f"{name}.svg", name)
+        assert b"<svg" in path.read_bytes()
+    with pytest.raises(virnucpro.UsageError, match="unknown format"):
+        run.plot(tmp_path / "a.txt")
+
+
 def test_trouble_in_a_record_is_its_own_unless_strict(pairs):
     source = [*pairs, ("wrong", "ACGJ" * 200)]
     with pytest.warns(UserWarning, match=r"invalid_letters.*source: record 5 \(wrong\)"):

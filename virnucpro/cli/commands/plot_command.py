@@ -10,11 +10,7 @@ from pathlib import Path
 
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import say
-from virnucpro.errors import UsageError
-from virnucpro.extras import require_extra
 from virnucpro.option import positive
-
-_FORMATS = ("png", "svg", "pdf")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,23 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    output: Path = arguments.output
-    if output.suffix.lower().removeprefix(".") not in _FORMATS:
-        raise UsageError(f"{output}: unknown format; name a file ending in .png, .svg or .pdf")
-    require_extra("plot", "plot")
-    from virnucpro.report.output_file import require_place
-    from virnucpro.report.plots import plot_record, plot_scores
-    from virnucpro.report.reading.records import find_record
-    from virnucpro.run.report import read_run
+    from virnucpro.run.report import plot_run
 
-    require_place(output)
-    facts = read_run(arguments.run_folder)
-    if output.exists() and facts.run.owns(output):
-        raise UsageError(f"{output} is a file of the run: choose another name")
-    if arguments.name is None and arguments.record is None:
-        plot_scores(facts, output)
-    else:
-        record = find_record(facts.records.table, arguments.name, arguments.file, arguments.record)
-        plot_record(facts, record, output)
-    say(f"written: {output}")
+    given = arguments
+    plot_run(given.run_folder, given.output, given.name, file=given.file, record=given.record)
+    say(f"written: {given.output}")
     return ExitCode.OK

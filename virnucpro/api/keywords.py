@@ -1,0 +1,83 @@
+"""Messages about options of the command line, with the keyword arguments of Python."""
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import NamedTuple, TypeAlias
+
+from virnucpro.errors import VirnucproError
+from virnucpro.option import options_of
+
+
+class Keyword(NamedTuple):
+    """A keyword argument: its name, and the meaning of its flag on the command line.
+
+    Attributes
+    ----------
+    choices
+        Allowed words.
+    value
+        Value that the flag stands for; None if the flag is followed by a value.
+    """
+
+    name: str
+    choices: tuple[str, ...] = ()
+    value: object = None
+
+
+Keywords: TypeAlias = Mapping[str, Keyword]
+"""Keyword arguments of a function by the flags of the command line."""
+
+
+def keywords_of(declared: type) -> Keywords:
+    """Return the keyword arguments of a function with the options of a dataclass."""
+    defaults = {one.name: one.default for one in fields(declared)}
+    found = {}
+    for name, one in options_of(declared).items():
+        switch = one.metavar is None and one.choices is None
+        keyword = Keyword(name, one.choices or (), not defaults[name] if switch else None)
+        found.update(dict.fromkeys(one.flags, keyword))
+    return found
+
+
+def keywords_of_actions(actions: Iterable[argparse.Action]) -> Keywords:
+    """Return the keyword arguments that stand for the options of a parser."""
+    found = {}
+    for one in actions:
+        choices = tuple(map(str, one.choices or ()))
+        keyword = Keyword(one.dest, choices, one.const if one.nargs == 0 else None)
+        found.update(dict.fromkeys(one.option_strings, keyword))
+    return found
+
+
+def in_python(text: str, keywords: Keywords) -> str:
+    """Return a message about options of the command line with keywords: ``layer=99``.
+
+    Words of more than 120 letters, such as a sequence in the place of a path, are cut.
+    """
+
+    def keyword(match: re.Match[str]) -> str:
+        flag, space, word = match.groups("")
+        if flag not in keywords:
+            return match[0]
+        name, choices, value = keywords[flag]
+        if value is not None:
+            return f"{name}={value}{space}{word}"
+        if word in choices or re.search(r"[\d']", word):
+            return f"{name}={word}" if word[0] in "'-0123456789" else f'{name}="{word}"'
+        return f"{name}{space}{word}"
+
+    text = re.sub(r"[^\s/]{121,}", lambda match: f"{match[0][:117]}...", text)
+    return re.sub(r"(--[a-z-]+)(?:( )('[^']*'|[\w.+-]*\w))?", keyword, text)
+
+
+@contextmanager
+def errors_in_python(keywords: Keywords) -> Iterator[None]:
+    """Rewrite the messages of errors, which name options of the command line."""
+    try:
+        yield
+    except VirnucproError as error:
+        error.args = (in_python(str(error), keywords), *error.args[1:])
+        raise
