@@ -40,6 +40,7 @@ TRAINING = "takes minutes; tests/integration/test_train.py trains"
 SCHEDULER = "needs SLURM; tests/slurm runs it"
 OTHERS = "needs a program of others; the page states which ones were run"
 SET_UP = "sets up an environment; .ci/run calls it"
+OWN_ENCODER = "tests/integration/test_own_encoder.py runs the page"
 NOT_RUN = {
     ("README.md", "bash scripts/demo.sh"): SET_UP,
     ("scripts/slurm/README.md", "export SBATCH_ACCOUNT"): SCHEDULER,
@@ -94,6 +95,10 @@ NOT_RUN = {
     ("docs/contributing.md", ".venv/bin/ruff check"): SET_UP,
     ("docs/contributing.md", "notebooks.py"): "the test of the tutorials executes them",
     ("docs/index.md", "pip install ."): NETWORK,
+    ("docs/own-encoder.md", "[build-system]"): OWN_ENCODER,
+    ("docs/own-encoder.md", "class ResidueProperties"): OWN_ENCODER,
+    ("docs/own-encoder.md", "pip install ./own_encoder"): OWN_ENCODER,
+    ("docs/own-encoder.md", "import virnucpro\n\nvectors"): OWN_ENCODER,
     ("docs/embeddings.md", "library(rhdf5)"): "needs R",
     ("docs/embeddings.md", "using HDF5"): "needs Julia",
 }
@@ -112,7 +117,7 @@ OTHER_PROGRAMS = {
         "--init",
     ),
     *("--shm-size", "--dirs", "--user", "--rm", "--wrap", "--partition", "--dependency", "--serve"),
-    *("--strict",),
+    *("--strict", "--local-dir"),
 }
 """Options of sbatch, docker, apptainer and others in running text."""
 

@@ -55,6 +55,14 @@ def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucp
         ("protein", 64, "BUNDLE/VIEW"),
         ("mini-deep/sound", 64, "mini-deep/protein"),
         ("none/protein", 64, "no such bundle"),
+        (
+            "facebook/esm2_t6_8M_UR50D",
+            64,
+            "(hf download facebook/esm2_t6_8M_UR50D --local-dir DIR), then give -e DIR",
+        ),
+        ("Rostlab/prot_t5_xl_uniref50", 64, "hf download Rostlab/prot_t5_xl_uniref50"),
+        ("gone/esm2_mine.pt", 64, "no such bundle"),
+        ("virnucpro-500/esm2", 64, "bundle fetch virnucpro-500"),
     ],
 )
 def test_an_unknown_encoder_is_refused_with_the_known_ones(

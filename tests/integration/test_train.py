@@ -72,7 +72,7 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
     bundle = open_bundle(str(trained / "bundle"))
     assert (bundle.name, bundle.items, bundle.classes) == ("toy", "window", ())
     inputs = [labels.parent / f"held-{label}.fa" for label in ("viral", "non-viral")]
-    words = ["predict", *inputs, "-o", tmp_path / "run", "-b", trained / "bundle", "-q"]
+    words = ["predict", *inputs, "-o", tmp_path / "run", "-b", trained, "-q"]
     assert main([*map(str, words), "--devices", "cpu:1"]) == 0
     viral, other = tables(tmp_path / "run" / "predictions.tsv")
     assert float(viral["calibrated_probability"]) > 0.9

@@ -97,6 +97,7 @@ def test_only_public_faces_list_their_names():
     assert faces == [
         "virnucpro.dispatch",
         "virnucpro.dispatch.ui",
+        "virnucpro.encoders.plugin",
         "virnucpro.launch",
         "virnucpro.pipeline.gpu_coordinator",
     ]

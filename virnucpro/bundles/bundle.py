@@ -28,6 +28,9 @@ from virnucpro.errors import BundleError, UsageError
 
 _log: Final = logging.getLogger("virnucpro.bundles")
 
+_TRAINED: Final = "bundle"
+"""Folder of the bundle in the output folder of ``virnucpro train``."""
+
 
 def open_bundle(name_or_path: str) -> Bundle:
     """Open a bundle and verify each of its files.
@@ -37,8 +40,9 @@ def open_bundle(name_or_path: str) -> Bundle:
     Parameters
     ----------
     name_or_path
-        Name of an embedded bundle (part of the Python package) or of an installed bundle, or the
-        folder of a bundle. A name has priority over a folder: write ``./mini`` for the folder.
+        Name of an embedded bundle (part of the Python package) or of an installed bundle, the
+        folder of a bundle, or the output folder of ``virnucpro train``. A name has priority over a
+        folder: write ``./mini`` for the folder.
 
     Raises
     ------
@@ -104,7 +108,8 @@ def find_bundle(name_or_path: str) -> Path:
     if name_or_path in known:
         return known[name_or_path]
     folder = Path(name_or_path).absolute()
-    for candidate in (data_folder().bundle(Path(name_or_path).name), folder):
+    places = (folder, folder / _TRAINED)
+    for candidate in (data_folder().bundle(Path(name_or_path).name), *places):
         try:
             (candidate / MANIFEST).stat()
         except PermissionError as error:
@@ -112,6 +117,8 @@ def find_bundle(name_or_path: str) -> Path:
             raise BundleError(f"{candidate}: cannot be read ({error.strerror}). {advice}") from None
         except OSError:
             continue
+        if candidate in places:
+            return candidate
     if os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises if the name is too long
         return folder
     published = name_or_path in published_names()

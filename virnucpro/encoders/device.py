@@ -234,11 +234,14 @@ def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
 def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
     """Encode a test batch of `tokens` tokens, with synthetic sequences of `length` tokens.
 
+    The sequences are shorter if the encoder cannot read so many tokens.
+
     Returns
     -------
     A `Shortage` if memory runs out; None if the batch fits.
     """
     (ids,) = encoder.tokenise([_SYNTHETIC[encoder.view]])
+    length = min(length, encoder.plan.most_tokens or length)
     batch = [np.resize(ids, length)] * max(1, tokens // length)
     tried = within_memory(partial(encoder.vectors, batch))
     return tried if isinstance(tried, Shortage) else None

@@ -116,8 +116,8 @@ class Pooling:
         if not layout.n_layers:
             if not self.is_default:
                 raise UsageError(
-                    f"{name} has no tokens and layers: --pooling, --layer, --max-length and --long "
-                    "need ESM-2, DNABERT-S or a Hugging Face model."
+                    f"{name} has no choice of pooling and layers: --pooling, --layer, "
+                    "--max-length and --long need ESM-2, DNABERT-S or a Hugging Face model."
                 )
             return self
         if self.method == "cls" and not layout.has_cls:
@@ -181,6 +181,12 @@ class PoolingPlan:
         """Return the maximum number of tokens without special tokens; None for no limit."""
         return self.pooling.max_length or self.layout.longest or None
 
+    @property
+    def most_tokens(self) -> int | None:
+        """Return the maximum number of all tokens that the model can read; None for no limit."""
+        layout = self.layout
+        return layout.longest + layout.first + layout.last if layout.longest else None
+
     def truncated(self, ids: IntArray) -> IntArray:
         """Return token ids of a sequence without the tokens that ``truncate`` removes."""
         if self.pooling.long != "truncate" or not self._is_long(len(ids)):
@@ -203,9 +209,13 @@ class PoolingPlan:
         """Return why a sequence of `n_tokens` token ids gets no vector; "" if it gets one."""
         if self.pooling.long != "refuse" or not self._is_long(n_tokens):
             return ""
+        reason = (
+            f"too_long: the sequence has {self.inside(n_tokens):,} tokens, more than {self.limit:,}"
+        )
+        if not self.layout.n_layers:
+            return f"{reason}, which is the limit of the encoder"
         return (
-            f"too_long: the sequence has {self.inside(n_tokens):,} tokens, more than "
-            f"{self.limit:,}. Start a new run with --long truncate or chunk-mean, or with a larger "
+            f"{reason}. Start a new run with --long truncate or chunk-mean, or with a larger "
             "--max-length"
         )
 

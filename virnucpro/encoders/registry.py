@@ -19,13 +19,17 @@ from virnucpro.encoders.dnabert_s.config import FILES, DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.huggingface.config import HuggingFaceConfig
+from virnucpro.encoders.plugin.config import PluginConfig
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import BundleError, UsageError
 from virnucpro.extras import require_extra
 
 _CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
     one.architecture: one
-    for one in (CompositionConfig, DnabertSConfig, Esm2Config, GenesConfig, HuggingFaceConfig)
+    for one in (
+        *(CompositionConfig, DnabertSConfig, Esm2Config, GenesConfig, HuggingFaceConfig),
+        PluginConfig,
+    )
 }
 
 PUBLISHED: Final[Mapping[str, EncoderConfig]] = {
@@ -126,7 +130,7 @@ def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = 
         )
     module = _module(spec.architecture)
     if not config.with_torch:
-        encoder: Encoder = module.load(spec, config)
+        encoder: Encoder = module.load(spec, config, device, precision)
         return encoder
     from virnucpro.encoders.encoder import load_pooled  # noqa: PLC0415 - imports torch
 

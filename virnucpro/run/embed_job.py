@@ -2,19 +2,21 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from virnucpro.bundles.bundle import bundle_names, open_bundle
+from virnucpro.bundles.bundle import bundle_names, find_bundle, open_bundle
 from virnucpro.bundles.convert import convert_isolated
 from virnucpro.bundles.manifest import MANIFEST, Bundle
 from virnucpro.bundles.published import published_names, recipe_of, require_published
 from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.plugin.config import PluginConfig, open_plugin, plugin_names
 from virnucpro.encoders.pooling import Pooling
-from virnucpro.encoders.registry import open_spec, pooled_spec, require_installed
-from virnucpro.errors import UsageError
+from virnucpro.encoders.registry import config_of, open_spec, pooled_spec, require_installed
+from virnucpro.errors import BundleError, UsageError
 from virnucpro.extras import require_extra
 from virnucpro.option import from_options
 from virnucpro.run.job import Inputs, Job, inputs_of
@@ -24,6 +26,9 @@ from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, json_digest
 from virnucpro.store.exports import ordered_formats, require_formats
+
+_HUB_NAME: Final = re.compile(r"\w[\w.-]*/(?!(?:nucleotide|protein)$)[\w.-]+(?<!\.pt)")
+"""ORG/NAME, but neither BUNDLE/VIEW nor the path of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class NamedEncoder:
     name
         Name in messages and in the run's parameters.
     bundle
-        The bundle of the encoder; None for published weights at a path.
+        The bundle of the encoder; None for published weights at a path, and another package's.
     """
 
     name: str
@@ -51,6 +56,9 @@ class NamedEncoder:
             contents = self.bundle.encoder_contents
             known = [(one.name, one.view) for one in self.bundle.encoders]
             return json_digest(contents[known.index((self.spec.name, self.spec.view))])
+        config = config_of(self.spec)
+        if isinstance(config, PluginConfig):
+            return config.fingerprint
         digest = hashlib.sha256()
         for role in sorted(self.spec.files):
             with self.spec.file(role).open("rb") as stream:
@@ -59,13 +67,14 @@ class NamedEncoder:
 
 
 def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
-    """Return the encoder that `name` identifies: part of a bundle, or weights at a path.
+    """Return the encoder that `name` identifies: of a bundle, another package, or a path.
 
     Parameters
     ----------
     name
-        ``BUNDLE/VIEW``, or the path of published weights as for `open_spec`. Weights at a path are
-        read in a separate process, because a malicious file can crash the process.
+        ``BUNDLE/VIEW``, the name of another package's encoder, or the path of published weights as
+        for `open_spec`. Names have priority. Weights at a path are read in a separate process,
+        because a malicious file can crash the process.
 
     Raises
     ------
@@ -80,6 +89,11 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     name = os.fspath(name)
     bundle_name, _, view = name.rpartition("/")
     in_a_bundle = bundle_name in bundle_names()
+    ours = not name or "/" in name or name in {*bundle_names(), *published_names()}
+    if not ours and (plugin := open_plugin(name)) is not None:
+        spec = plugin[0].spec(plugin[0].title, Path(plugin[0].package), {})
+        require_installed([spec], f"the encoder {name}")
+        return NamedEncoder(name, spec, None)
     if name and not in_a_bundle and Path(name).exists():
         path = Path(name)
         require_extra("models", f"the encoder {name}")
@@ -89,8 +103,15 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     if not bundle_name or (not in_a_bundle and _is_other_folder(bundle_name)):
         raise UsageError(
             f"unknown encoder {name!r}: {_advice_on_bundle(name)}give BUNDLE/VIEW, such as "
-            "mini-deep/protein, a fair-esm checkpoint (esm2_*.pt), a DNABERT-S folder or a Hugging "
-            "Face folder."
+            "mini-deep/protein, a fair-esm checkpoint (esm2_*.pt), a DNABERT-S folder, a Hugging "
+            f"Face folder, or an encoder of another package ({', '.join(plugin_names()) or 'none'} "
+            "installed)."
+        )
+    unknown = not in_a_bundle and bundle_name not in published_names()
+    if unknown and _HUB_NAME.fullmatch(name) and not Path(bundle_name).exists():
+        raise UsageError(
+            f"{name}: no file, folder or bundle has this name. If it is a name of a model hub, "
+            f"download the folder first (hf download {name} --local-dir DIR), then give -e DIR."
         )
     return encoder_of(open_bundle(bundle_name), view, bundle_name)
 
@@ -123,19 +144,14 @@ def _advice_on_bundle(name: str) -> str:
 
 
 def _is_other_folder(path: str) -> bool:
-    """Return whether `path` is a readable folder without a bundle manifest.
+    """Return whether `path` is a readable folder without a bundle.
 
     Return False if the folder cannot be read, because the folder may be a bundle.
     """
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if a parent is closed
-        return False
     try:
-        Path(path, MANIFEST).stat()
-    except FileNotFoundError:
-        return True
-    except OSError:
+        return not (find_bundle(path) / MANIFEST).exists()
+    except (UsageError, BundleError):
         return False
-    return False
 
 
 @from_options(EmbedOptions)

@@ -252,8 +252,8 @@ class EmbedOptions:
             metavar="NAME",
             group="model",
             help="encoder: BUNDLE/VIEW (mini-deep/protein, mini/nucleotide), fair-esm checkpoint "
-            "(esm2_*.pt), DNABERT-S folder, or Hugging Face folder (ESM, T5, BERT with "
-            "safetensors)",
+            "(esm2_*.pt), DNABERT-S folder, Hugging Face folder (ESM, T5, BERT with safetensors), "
+            "or name of another package's encoder",
         ),
     )
     precision: PrecisionChoice = like(PredictOptions, "precision")

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from virnucpro.bundles.bundle import describe_bundle, list_bundles, open_bundle
 from virnucpro.classifier.head import head_shapes
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.run.embed_job import find_encoder
 
 
 def digest_anew(folder, name):
@@ -34,6 +35,18 @@ def test_a_bundle_opens_with_every_field_of_its_manifest(bundle_folder):
     assert bundle.labels == ("others", "virus")
     assert bundle.thresholds == {"viral": 0.6, "non_viral": 0.4}
     assert (bundle.metrics, bundle.provenance) == ({"auroc": 0.5}, {"seed": 1})
+
+
+def test_the_output_folder_of_train_is_a_name_of_its_bundle(bundle_folder, tmp_path, monkeypatch):
+    trained = tmp_path / "my-model"
+    shutil.copytree(bundle_folder, trained / "bundle")
+    monkeypatch.chdir(tmp_path)
+    assert open_bundle("my-model") == open_bundle("my-model/bundle")
+    by_output, by_bundle = (find_encoder(f"my-model{below}/protein") for below in ("", "/bundle"))
+    assert by_output == by_bundle
+    (trained / "bundle" / "bundle.json").unlink()
+    with pytest.raises(BundleError, match=r"my-model/bundle\.json: cannot be read"):
+        open_bundle("my-model")
 
 
 def test_paths_of_a_bundle_are_absolute(bundle_folder, monkeypatch):

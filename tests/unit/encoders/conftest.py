@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from esm.model.esm2 import ESM2
+from own_packages import install_example
 from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -18,6 +19,7 @@ from virnucpro.encoders.composition.features import DIM
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.genes.config import GenesConfig
+from virnucpro.encoders.plugin.config import open_plugin
 from virnucpro.encoders.registry import open_spec
 
 RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
@@ -181,7 +183,7 @@ def genes_spec(folder):
 
 
 @pytest.fixture
-def spec_of(fair_esm, dnabert, prost_t5, tmp_path):
+def spec_of(fair_esm, dnabert, prost_t5, tmp_path, monkeypatch):
     """Return a function that makes a small encoder: architecture -> spec."""
     makers = {"esm2": fair_esm, "dnabert_s": dnabert, "huggingface": prost_t5}
 
@@ -191,6 +193,10 @@ def spec_of(fair_esm, dnabert, prost_t5, tmp_path):
             return EncoderSpec("c", architecture, "nucleotide", DIM, tmp_path, {}, config)
         if architecture == "genes":
             return genes_spec(tmp_path)
+        if architecture == "plugin":
+            monkeypatch.syspath_prepend(str(install_example(tmp_path / "site")))
+            config, _ = open_plugin("residue-properties")
+            return config.spec(config.title, tmp_path, {})
         path, _ = makers[architecture]()
         return open_spec(Path(path))
 

@@ -146,7 +146,7 @@ def test_values_without_effect_do_not_change_the_pooling(fair_esm):
         (Pooling("cls"), TokenLayout(3, has_cls=False), "no first token"),
         (Pooling(long="truncate"), TokenLayout(3), "--long truncate needs --max-length"),
         (Pooling(max_length=600), TokenLayout(3, longest=510), "at most 510"),
-        (Pooling("max"), TokenLayout(0), "has no tokens and layers"),
+        (Pooling("max"), TokenLayout(0), "has no choice of pooling"),
     ],
 )
 def test_a_pooling_that_a_model_lacks_is_refused(pooling, layout, message):

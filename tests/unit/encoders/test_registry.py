@@ -19,13 +19,17 @@ def test_the_registry_does_not_import_torch():
     result = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
-    assert result.stdout.splitlines() == ["composition dnabert_s esm2 genes huggingface", "[]"]
+    assert result.stdout.splitlines() == [
+        "composition dnabert_s esm2 genes huggingface plugin",
+        "[]",
+    ]
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):
     spec = EncoderSpec("new", "esm9", "protein", 8, tmp_path, {})
     with pytest.raises(
-        BundleError, match="'esm9'; known are composition, dnabert_s, esm2, genes, huggingface"
+        BundleError,
+        match="'esm9'; known are composition, dnabert_s, esm2, genes, huggingface, plugin",
     ) as caught:
         load_encoder(spec)
     assert str(tmp_path) in str(caught.value)

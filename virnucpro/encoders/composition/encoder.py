@@ -33,7 +33,7 @@ class CompositionEncoder(LettersEncoder):
         return lambda: found
 
 
-def load(spec: EncoderSpec, config: CompositionConfig) -> CompositionEncoder:
+def load(spec: EncoderSpec, config: CompositionConfig, *_: str) -> CompositionEncoder:
     """Return the composition encoder; it runs on the CPU in fp32."""
     code = genetic_code(config.genetic_code)
     return CompositionEncoder(spec.name, config.dim, config.view, letters_of, code)

@@ -56,7 +56,7 @@ def scan_pieces(
     return sums, piece[found.owner], found.keys
 
 
-def load(spec: EncoderSpec, config: GenesConfig) -> GenesEncoder:
+def load(spec: EncoderSpec, config: GenesConfig, *_: str) -> GenesEncoder:
     """Return the encoder of genes; it runs on the CPU.
 
     Raises
