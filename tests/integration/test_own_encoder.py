@@ -14,12 +14,16 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 from own_packages import EXAMPLE, install_class, install_example
 from programs import stuck_after
 
 import virnucpro
 from virnucpro.cli.main import main
+from virnucpro.encoders.device import try_batch
+from virnucpro.encoders.registry import load_encoder
 from virnucpro.errors import UsageError
+from virnucpro.run.embed_job import find_encoder
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(240)
@@ -187,6 +191,30 @@ def test_an_error_of_a_package_is_one_sentence_with_its_name(body, tmp_path, imp
         virnucpro.embed(SEVEN, "odd")
     text = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert WRONG[body] in text
+
+
+OF_TORCH = """
+    n_weights, max_tokens = 1_000, 24
+    def load(self, device, precision):
+        import torch
+        half = precision == "fp16"
+        self.one = torch.ones((), device=device, dtype=torch.half if half else torch.float)
+    def vectors(self, batch):
+        assert max(map(len, batch)) <= 24
+        return super().vectors(batch) * self.one.item()
+"""
+
+
+def test_an_encoder_of_torch_gets_its_device_and_precision(tmp_path, importing):
+    importing(install_class(tmp_path / "site", OF_TORCH))
+    for precision in ("fp32", "fp16"):
+        with pytest.warns(UserWarning, match="1 rows are quarantined"):
+            found = virnucpro.embed(SEVEN, "odd", precision=precision)
+        with found:
+            assert found.found.tolist() == [True] * 6 + [False]  # 28 tokens
+    loaded = load_encoder(find_encoder("odd").spec)
+    assert loaded.plugin.one.dtype == torch.float32
+    assert try_batch(loaded, 1_000, 2_000) is None
 
 
 def test_two_packages_with_one_name_are_refused(tmp_path, importing):

@@ -49,15 +49,11 @@ def load(
     Raises
     ------
     BundleError
-        If the package is not installed on this machine, or in another version.
+        If the package has been changed or removed since the run started.
     """
     found = open_plugin(config.name)
     if found is None or found[0] != config:
-        here = f"has {found[0].fingerprint}" if found else "has no such encoder"
-        raise BundleError(
-            f"the run uses the encoder {config.name} of {config.fingerprint}, but this machine "
-            f"{here}. Install the package of the run."
-        )
+        raise BundleError(f"{spec.name}: the package is not that of the run. Install it again.")
     plugin = found[1]
     with _naming(spec.name):
         plugin.load(device, precision)
