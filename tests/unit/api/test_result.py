@@ -85,7 +85,7 @@ def test_warnings_are_issued_at_the_call(tmp_path):
         result = virnucpro.classify(tmp_path / "in.fa", threads=1)
     assert "control characters" in str(caught[0].message)
     assert caught[0].filename == __file__
-    assert "was scored: 1 too short. Sequences of fewer than 167" in str(caught[1].message)
+    assert "was scored: 1 too short. Sequences of fewer than 100" in str(caught[1].message)
     assert "min_length=60 scores" in str(caught[1].message)
     assert result.warnings == tuple(str(one.message) for one in caught)
     result.close()
