@@ -10,7 +10,7 @@ folder=${1:-.whl}
 most_bytes=$((60 * 1024 * 1024))
 
 # virnucpro and its tests do not run without these.
-needed="dnaio xopen isal zlib-ng backports.zstd safetensors tokenizers h5py nvidia-ml-py fair-esm
+needed="dnaio xopen isal zlib-ng backports.zstd safetensors threadpoolctl tokenizers h5py nvidia-ml-py fair-esm
   pytest pluggy iniconfig packaging pygments pytest-timeout pytest-xdist execnet hypothesis sortedcontainers rich
   markdown-it-py mdurl"
 # transformers, a peer in the throughput part, with its dependencies. Left out if the folder becomes too large.

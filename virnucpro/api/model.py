@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Self
 
-import numpy as np
-
 from virnucpro.api.classify import ClassifyOptions
 from virnucpro.api.compute import compute, load_models
 from virnucpro.api.embed import EmbeddingOptions, StreamOptions, stream_vectors
@@ -68,7 +66,7 @@ class Model:
         Parameters are those of `classify`.
         """
         with self.classify(source, **options) as result:
-            return np.asarray(result.predictions["score"], np.float64)
+            return result.scores()
 
     def embed(self, source: Source, view: str = "", **options: Any) -> Embeddings:  # noqa: ANN401
         """Compute vectors of whole sequences, as `virnucpro.embed`.

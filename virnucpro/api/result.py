@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
-from virnucpro.api.tables import Table, read_run_table, table_of
-from virnucpro.classifier.call_options import CallOptions
+from virnucpro.api.tables import Table, column_of, read_run_table, table_of
+from virnucpro.arrays import FloatArray
+from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunExistsError, UsageError
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
@@ -81,6 +82,14 @@ class Result(RunOutput):
         if memory is None or (table is RegionTable and memory.scores.calibration is None):
             return read_run_table(run_of(self), table)
         return table_of(table, ComputedTable(table, Path(table.filename), memory.scores))
+
+    def scores(self) -> FloatArray:
+        """Return the column ``score`` of `predictions`, ``(n,)`` float64; NaN if not scored."""
+        memory = self._folder.memory
+        if memory is None:
+            return np.asarray(self.predictions["score"], np.float64)
+        stored = ComputedTable(Predictions, Path(Predictions.filename), memory.scores)
+        return column_of(Predictions, stored, "score")
 
     def viral(self) -> Table:
         """Return the rows of `predictions` whose call is ``viral``."""
@@ -173,22 +182,29 @@ class Result(RunOutput):
         plot_run(self.outdir, Path(path), name, file=file, record=record)
         return Path(path)
 
-    def rescore(self, **rule: Any) -> "Result":  # noqa: ANN401 - see `CallOptions`
+    def rescore(
+        self,
+        *,
+        preset: PresetName = "default",
+        threshold: float | None = None,
+        fdr: float | None = None,
+        prevalence: float | Literal["auto"] | None = None,
+    ) -> "Result":
         """Call the sequences by another rule, as ``virnucpro rescore``; return the new result.
 
         The tables of an `outdir` are replaced; those of a run in memory stay.
 
         Parameters
         ----------
-        **rule
-            `preset`, `threshold`, `fdr` or `prevalence`, as for `virnucpro.classify`.
+        preset, threshold, fdr, prevalence
+            As for `virnucpro.classify`.
 
         Raises
         ------
         UsageError
             If a value is not allowed, or the rule needs a calibration that the bundle lacks.
         """
-        calls, reporter = CallOptions(**rule), Reporter()
+        calls, reporter = CallOptions(preset, threshold, fdr, prevalence), Reporter()
         if self._folder.memory is not None:
             memory = self._folder.memory.rescored(calls)
             folder = RunFolder(None, memory, name=self._folder.name)

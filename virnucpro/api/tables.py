@@ -106,6 +106,11 @@ def table_of(table: type[TableBlock], source: ReadableTable) -> Table:
     return pd.DataFrame({name: _with_missing(table, name, block[name], np.nan) for name in block})
 
 
+def column_of(table: type[TableBlock], source: ReadableTable, name: str) -> npt.NDArray[Any]:
+    """Return one column of a table, without the work for the others."""
+    return _with_missing(table, name, joined(source.blocks([name]))[name], np.nan)
+
+
 def _with_missing(
     table: type[TableBlock], name: str, values: Values, missing: float | None
 ) -> npt.NDArray[Any]:
