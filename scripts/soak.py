@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from soaking.campaign import Campaign, run_campaign
+from soaking.campaign import BUNDLES, Campaign, run_campaign
 from soaking.signals import SentSignal
 
 
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             records=options.records,
             max_ranks=options.max_ranks,
             max_signals=options.max_signals,
+            bundle=options.bundle or BUNDLES[(options.seed + len(done)) % len(BUNDLES)],
         )
         done.append(campaign)
         longest = max(longest, time.monotonic() - started)
@@ -83,6 +84,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         default=7,
         help="maximum signals of a campaign; default: %(default)s",
     )
+    parser.add_argument(
+        "--bundle",
+        choices=BUNDLES,
+        help="mini-deep is slow, so that signals hit its work; mini judges records by their genes; "
+        "default: by the seed",
+    )
     options = parser.parse_args(argv)
     if options.campaigns is None:
         options.campaigns = 25 if options.minutes == float("inf") else sys.maxsize
@@ -104,7 +111,9 @@ def line_of(campaign: Campaign, seconds: float) -> str:
     worlds = " ".join(map(str, campaign.worlds))
     sent = ", ".join(f"{one} {n}" for one, n in _counted(campaign.sent))
     rows = f"{campaign.rows.n:,} rows" if campaign.rows else "no rows"
-    head = f"seed {campaign.seed}: {rows}, worlds {worlds}, {sent or 'no signal'}"
+    head = (
+        f"seed {campaign.seed}: {campaign.bundle}, {rows}, worlds {worlds}, {sent or 'no signal'}"
+    )
     if not campaign.problems:
         return f"{head}: complete, {seconds:.0f} s"
     return "\n  ".join([f"{head}: FAILED", *campaign.problems, f"kept: {campaign.folder}"])

@@ -22,7 +22,10 @@ from soaking.signals import (
 from virnucpro.errors import VirnucproError
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["Campaign", "end_problems", "run_campaign"]
+__all__ = ["BUNDLES", "Campaign", "end_problems", "run_campaign"]
+
+BUNDLES = ("mini-deep", "mini")
+"""Bundles of the runs; mini-deep by open frames alone."""
 
 ORPHAN_S = 2.0
 """Seconds after the coordinator's end within which all its processes must end."""
@@ -51,6 +54,7 @@ class Campaign:
 
     seed: int
     folder: Path
+    bundle: str
     dice: random.Random
     max_ranks: int
     signals_left: int
@@ -78,7 +82,7 @@ class Campaign:
 
 
 def run_campaign(
-    root: Path, seed: int, *, records: int, max_ranks: int, max_signals: int
+    root: Path, seed: int, *, records: int, max_ranks: int, max_signals: int, bundle: str
 ) -> Campaign:
     """Run one campaign to its end or to its first problem.
 
@@ -88,11 +92,14 @@ def run_campaign(
         Approximate number of records.
     max_ranks, max_signals
         Upper limits.
+    bundle
+        One of `BUNDLES`.
     """
     dice = random.Random(seed)  # noqa: S311 - the same campaign for the same seed
     campaign = Campaign(
         seed=seed,
         folder=root / f"campaign-{seed}",
+        bundle=bundle,
         dice=dice,
         max_ranks=max_ranks,
         signals_left=dice.randint(min(3, max_signals), max_signals),
@@ -132,7 +139,8 @@ def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
     command = [sys.executable, "-m", "virnucpro", "predict", str(campaign.fasta)]
     command += ["--embeddings", "fp16", "--published-files"]
     command += ["-o", str(run.root), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
-    command += ["--bundle", "mini-deep", "--no-fallback"]  # slower, so that signals hit its work
+    command += ["--bundle", campaign.bundle]
+    command += ["--no-fallback"] if campaign.bundle == "mini-deep" else []
     if campaign.stops and campaign.usual:
         # Several times the usual time: on a busy machine a slow rank must not count as hanging.
         command += ["--progress-timeout", f"{max(4.0, campaign.usual / 3):.1f}"]

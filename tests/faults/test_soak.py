@@ -20,12 +20,14 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.mark.slow
-def test_a_run_of_two_ranks_under_random_signals_completes(tmp_path):
+@pytest.mark.parametrize("bundle", ["mini-deep", "mini"])
+def test_a_run_of_two_ranks_under_random_signals_completes(bundle, tmp_path):
     """The seed differs in each run; a failure prints it."""
     seed = random.SystemRandom().randrange(10**6)
     done = run_captured(
         *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
         *("--max-ranks", "2", "--records", "100", "--max-signals", "1", "--folder", tmp_path),
+        *("--bundle", bundle),
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,8 +4,10 @@ import csv
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from virnucpro.cli.main import main
 
 pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts", "one_process")]
 
+KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 LENGTHS = ("--lengths", "300,1000")
 
 
@@ -43,10 +46,14 @@ def labels(tmp_path_factory):
     return table
 
 
-def evaluate(labels, folder, *more):
-    command = ["evaluate", "--labels", labels, "--split", "valid", "-o", folder, *LENGTHS]
+def command(labels, folder, *more):
+    words = ["evaluate", "--labels", labels, "--split", "valid", "-o", folder, *LENGTHS]
     options = ["--per-group", 3, "--bootstrap", 100, "--devices", "cpu:1", "-q"]
-    return main([str(word) for word in (*command, *options, *more)])
+    return [str(word) for word in (*words, *options, *more)]
+
+
+def evaluate(labels, folder, *more):
+    return main(command(labels, folder, *more))
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +206,30 @@ def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, tables
     assert evaluate(labels, evaluated, *others, "--resume", "--seed", "2") == 1
     assert "has other fragments" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [("_write", 1), pytest.param("_run", 2, marks=pytest.mark.slow)],
+    ids=["before evaluation.json", "between two bundles"],
+)
+def test_a_killed_evaluation_is_resumed_and_gives_the_same_files(function, call, labels, tmp_path):
+    more = ["--bundle", "mini", "--bundle", "mini-deep"] if call == 2 else []
+    alone, folder = tmp_path / "alone", tmp_path / "out"
+    program = [sys.executable, KILLED, "virnucpro.lab.evaluation.evaluate", function, call]
+    killed = [*program, *command(labels, folder, *more)]
+    done = subprocess.run([*map(str, killed)], check=False, timeout=500)
+    assert done.returncode == -signal.SIGKILL
+    assert not (folder / "evaluation.json").exists()
+    assert list(folder.glob("runs/**/predictions.tsv"))
+    assert evaluate(labels, folder, *more, "--resume") == 0
+    assert evaluate(labels, alone, *more) == 0
+    for path in alone.glob("*.tsv"):
+        assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
+    rows, others = (json.loads((one / "evaluation.json").read_text()) for one in (folder, alone))
+    assert rows["rows"] == others["rows"]
+    assert not list(folder.rglob("*.tmp"))
 
 
 def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_path, capsys):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
 NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 5, "batch": 64, "warm_up": 5}
 """Small networks: these classes differ in their GC content alone."""
+KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 
 
 def genome(n_bases, gc, seed):
@@ -106,6 +108,34 @@ def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels,
     for path in (trained / "bundle").iterdir():
         name = path.name
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
+
+
+CROSS_VALIDATION = "virnucpro.lab.training.cross_validation"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("module", "function", "call"),
+    [
+        pytest.param(CROSS_VALIDATION, "train", 3, marks=pytest.mark.slow),
+        pytest.param("virnucpro.lab.training.records.fit", "train", 2, marks=pytest.mark.slow),
+        pytest.param("virnucpro.lab.training.fit", "calibrate_records", 1, marks=pytest.mark.slow),
+        ("virnucpro.lab.training.train", "_write_held_out", 1),
+    ],
+    ids=["fold", "fold of records", "calibration", "before the bundle appears"],
+)
+def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
+    module, function, call, trained, labels, tmp_path
+):
+    folder = tmp_path / "toy"
+    killed = [sys.executable, KILLED, module, function, str(call), *command(labels, folder)]
+    assert subprocess.run(killed, check=False, timeout=600).returncode == -signal.SIGKILL
+    assert (folder / "vectors" / "embeddings.h5").exists()
+    assert not (folder / "bundle").exists()
+    assert main(command(labels, folder, "--resume")) == 0
+    for path in (trained / "bundle").iterdir():
+        assert (folder / "bundle" / path.name).read_bytes() == path.read_bytes()
+    assert not list(folder.rglob("*.tmp"))
 
 
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
