@@ -221,10 +221,8 @@ class InputNotes:
         """
         kind = self._alphabet.name.lower()
         if empty := [file.path for file in self._files if not file.records]:
-            yield (
-                f"inputs without sequences: {len(empty):,} ({_listed(empty)}). Check the step that "
-                "wrote them; --fail-empty makes a run without any score fail"
-            )
+            where = f"{len(empty):,} ({_listed(empty)})"
+            yield f"inputs without sequences: {where}. Check the step that wrote them"
         if n_invalid := sum(file.n_invalid for file in self._files):
             shown = [text.partition(";")[0] for file in self._files for text in file.invalid]
             yield (
