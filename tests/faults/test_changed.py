@@ -95,7 +95,7 @@ PARAMETERS = [
     ("--precision", "bf16"),
     ("--embeddings", "fp32"),
     ("--genetic-code", "4"),
-    ("--min-length", "100"),
+    ("--min-length", "150"),
 ]
 
 
