@@ -34,7 +34,8 @@ CASES = {
     "tokenisers": f"--sequences 20 --turns 1 --tokenizer {TOKENIZER}",
 }
 AFTER_TRAINING = {
-    "accuracy": "--labels {trained}/labels.tsv --exclude {trained}/exclude.bed --errors .05",
+    "accuracy": "--labels {trained}/labels.tsv --exclude {trained}/exclude.bed "
+    "--lengths 2048 10000 --errors .05",
     "kmer_cross_validation": "--out {trained}",
     "metagenome": "--labels {trained}/labels.tsv --contigs 60 --viral .2",
     "peers": "--labels {trained}/labels.tsv --pieces 5 20",
