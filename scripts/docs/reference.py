@@ -29,10 +29,9 @@ KEYWORDS = {"virnucpro.classify": PredictOptions, "virnucpro.embed": EmbedOption
 
 
 class Name(NamedTuple):
-    """A public name: where it is found, where it is defined, and its purpose."""
+    """A public name and its purpose."""
 
     public: str
-    defined: str
     purpose: str
 
     @property
@@ -66,17 +65,12 @@ class Name(NamedTuple):
 def names(face: str) -> list[Name]:
     """Return the names of a public face in the order of the alphabet, without the errors."""
     tree = _parsed(face)
-    origins = {
-        alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    origins = _origins(tree)
     found = []
     for name in sorted(_exports(tree), key=str.lower):
-        module, _, original = origins.get(name, f"{face}.{name}").rpartition(".")
+        module, original = origins.get(name, (face, name))
         if module != ERRORS and not name.startswith("__"):
-            found.append(Name(f"{face}.{name}", f"{module}.{name}", _purpose(module, original)))
+            found.append(Name(f"{face}.{name}", _purpose(module, original)))
     return found
 
 
@@ -123,15 +117,29 @@ def _exports(tree: ast.Module) -> list[str]:
     raise ValueError("a public face has no __all__")
 
 
+def _origins(tree: ast.Module) -> dict[str, tuple[str, str]]:
+    """Return module and name of what a module imports, by the names that it gives."""
+    return {
+        alias.asname or alias.name: (node.module or "", alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
 def _purpose(module: str, name: str) -> str:
     """Return the first line of the docstring of a function, a class or an assigned name."""
-    body = _parsed(module).body
-    for node, below in itertools.pairwise([*body, ast.Pass()]):
+    tree = _parsed(module)
+    for node, below in itertools.pairwise([*tree.body, ast.Pass()]):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return _first_line(ast.get_docstring(node))
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if isinstance(targets[0], ast.Name) and targets[0].id == name:
             return _first_line(ast.literal_eval(below.value) if isinstance(below, ast.Expr) else "")
-    raise ValueError(f"{module} does not define {name}")
+    origins = _origins(tree)
+    if name not in origins:
+        raise ValueError(f"{module} does not define {name}")
+    return _purpose(*origins[name])
 
 
 def _first_line(docstring: str | None) -> str:
