@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from virnucpro.encoders.batching import TokenBudget, length_class
 from virnucpro.encoders.device import fitting_budget, probe
+from virnucpro.encoders.pooling import MEAN
 
 
 @given(st.integers(1, 100_000))
@@ -104,7 +105,7 @@ def allocator(room):
     def tokenise(sequences):
         return [np.arange(len(sequence), dtype=np.int64) for sequence in sequences]
 
-    encoder = SimpleNamespace(view="protein", tokenise=tokenise, vectors=vectors)
+    encoder = SimpleNamespace(plan=MEAN, view="protein", tokenise=tokenise, vectors=vectors)
     return encoder, batches
 
 
