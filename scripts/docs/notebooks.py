@@ -57,7 +57,8 @@ def texts(cell: dict[str, Any]) -> str:
 
 def page(notebook: Path) -> tuple[str, dict[str, bytes]]:
     """Return a notebook as Markdown, and its pictures by file name."""
-    parts, pictures = [], {}
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":

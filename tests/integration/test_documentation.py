@@ -512,6 +512,7 @@ def test_a_tutorial_runs_and_prints_what_it_shows(path, needs, tmp_path, monkeyp
     for folder in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(folder, str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     notebooks = runpy.run_path(str(ROOT / "scripts" / "docs" / "notebooks.py"))
     stored = json.loads(path.read_text())["cells"]
     fresh = notebooks["executed"](path, tmp_path / "copy")["cells"]
