@@ -140,7 +140,7 @@ def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-DEPENDENT = ("probability", "fdr", "call", "tier", "reason")
+DEPENDENT = ("probability", "fdr", "call", "tier", "reason", "likely_source")
 """Columns that depend on all records of a table, through the prevalence of the input."""
 
 

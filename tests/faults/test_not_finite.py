@@ -142,7 +142,8 @@ def test_a_vector_too_large_for_fp16_is_quarantined_with_advice(
     quarantined = tables(run / "quarantine.tsv")
     assert {row["reason"] for row in quarantined} == {"overflow"}
     assert all("(start a new run with --embeddings fp32)" in row["evidence"] for row in quarantined)
-    (warning,) = done.stderr.splitlines()
+    nothing, warning = done.stderr.splitlines()
+    assert "no sequence has a vector: 1 too short, 2 quarantined" in nothing
     assert warning.startswith("[virnucpro] warning: 2 rows are quarantined: they have no")
     assert warning.endswith(
         " 2 of these rows exceed the range of fp16. To keep their vectors, start a new run with "

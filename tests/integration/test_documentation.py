@@ -292,6 +292,7 @@ def _programs(blocks, folder):
             together += block.text
             scripts[f"{stem}.py"] = together
     for name, text in scripts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     return scripts
 

@@ -123,7 +123,8 @@ def test_a_cpu_has_the_memory_of_the_machine_and_the_meta_device_none():
 
 
 @pytest.mark.parametrize(
-    "architecture", [one for one in architectures() if one not in {"composition", "genes"}]
+    "architecture",
+    [one for one in architectures() if one not in {"composition", "genes", "plugin"}],
 )
 def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, architecture):
     spec = spec_of(architecture)
