@@ -111,7 +111,7 @@ def _score_block(
     records = score_records(
         first_window - start,
         index.record_status[first:last],
-        index.record_letters[first:last],
+        index.judged_letters[first:last],
         windows.block(start, stop),
         index.window_ends[start:stop] - index.window_starts[start:stop],
         piece_scores(index, coverage, n_classes, first, last),

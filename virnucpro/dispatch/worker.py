@@ -60,14 +60,9 @@ class BaseWorker(ABC, Generic[Task, Result]):
 
         It is called as ``setup(gpu_id, seed, **kwargs)``; a subclass names these parameters.
 
-        Parameters
-        ----------
-        gpu_id
-            Number of the device to use, from the dispatcher's `gpu_ids`.
-        seed
-            Seed for random numbers; each worker gets a different seed.
-        **kwargs
-            Additional keyword arguments of `Dispatcher.run`.
+        The dispatcher gives ``gpu_id``, the number of the device to use (from its `gpu_ids`),
+        ``seed``, a seed for random numbers that differs for each worker, and the additional keyword
+        arguments of `Dispatcher.run`.
         """
 
     @abstractmethod

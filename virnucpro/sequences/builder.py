@@ -294,9 +294,10 @@ class _StreamedColumns:
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
         names, sequences, qualities, invalid, mates = batch
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        joints = joint_letters(lengths, np.array(mates, np.int64)) if self._paired else 0
+        firsts = np.array(mates, np.int64) if self._paired else lengths
+        joints = joint_letters(lengths, firsts)
         items = divide_records(sequences, spec, invalid, lengths - joints)
-        pieces = cut_records(sequences, items.status, spec)
+        pieces = cut_records(sequences, items.status, spec, firsts, joints)
         # First base of each record, of the window of each item, and of each piece.
         origin = self._totals["record_first_base"] + np.cumsum([0, *lengths])[:-1]
         windows = np.repeat(origin, np.diff(items.windows.first)) + items.windows.starts

@@ -77,6 +77,9 @@ class SequenceIndex:
         letters between its mates.
     record_letters
         ``(n_records,)`` int64: as `record_lengths`, but without the letters between mates.
+    judged_letters
+        ``(n_records,)`` int64: letters by which a record is judged: of a pair, the mean of its
+        mates.
     mate_lengths
         ``(n_records,)`` int64: letters of the first mate of a pair, and of a single read its own;
         None if the reads are not paired.
@@ -111,10 +114,11 @@ class SequenceIndex:
         self._values = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = self._values["record_lengths"]
         self.mate_lengths: IntArray | None = self._values.get("mate_lengths")
-        self.record_letters = self.record_lengths
+        self.record_letters = self.judged_letters = self.record_lengths
         if self.mate_lengths is not None:
             joints = joint_letters(self.record_lengths, self.mate_lengths)
             self.record_letters = self.record_lengths - joints
+            self.judged_letters = self.record_letters // (1 + (joints > 0))
         self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
         self.record_first_window: IntArray = self._values["record_first_window"]
         self.record_first_piece: IntArray = self._values["record_first_piece"]
@@ -224,7 +228,10 @@ class SequenceIndex:
 
     def piece_bounds(self, pieces: IntArray) -> tuple[IntArray, IntArray]:
         """Return start and end of pieces, half open, in bases from the start of the record."""
-        return piece_bounds(self.record_first_piece, self.record_lengths, pieces)
+        lengths = self.record_lengths
+        mates = lengths if self.mate_lengths is None else self.mate_lengths
+        joints = joint_letters(lengths, mates)
+        return piece_bounds(self.record_first_piece, lengths, pieces, mates, joints)
 
     @property
     def input_names(self) -> list[str]:

@@ -108,16 +108,25 @@ class Pieces:
 
 
 def cut_records(
-    sequences: Sequence[bytes], status: npt.NDArray[np.uint8], spec: IndexSpec
+    sequences: Sequence[bytes],
+    status: npt.NDArray[np.uint8],
+    spec: IndexSpec,
+    mates: IntArray,
+    joints: IntArray,
 ) -> Pieces:
-    """Cut the records with an item into pieces; `status` is that of `divide_records`."""
+    """Cut the records with an item into pieces; `status` is that of `divide_records`.
+
+    A pair has two pieces at least; `mates` and `joints` are as in `piece_bounds`.
+    """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     per_record = np.zeros(len(lengths), np.int64)
     if spec.piece is not None:
         scorable = status == RecordStatus.SCORABLE
         per_record[scorable] = count_pieces(lengths[scorable], spec.piece)
+        pairs = scorable & (joints > 0)
+        per_record[pairs] = np.maximum(per_record[pairs], 2)
     first = np.concatenate(([0], np.cumsum(per_record)))
-    start, end = piece_bounds(first, lengths, np.arange(first[-1]))
+    start, end = piece_bounds(first, lengths, np.arange(first[-1]), mates, joints)
     record = np.repeat(np.arange(len(lengths)), per_record)
     places = zip(record.tolist(), start.tolist(), end.tolist(), strict=True)
     digests = (_window_digest(sequences[one][a:b], b"piece") for one, a, b in places)
