@@ -84,7 +84,7 @@ def evaluated(labels, tables_of_others, tmp_path_factory):
     return folder
 
 
-def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path):
+def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path, capsys):
     groups = tmp_path / "groups.tsv"
     groups.write_text("record\tgroup\nva_record\tfamily\nvb_record\tfamily\n")
     folder = labels.parent
@@ -96,6 +96,10 @@ def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path):
     assert found == {"va_record": "family", "vb_record": "family", "ha_record": "ha_record"}
     command = ["evaluate", "--labels", labels, "--groups", groups, "-o", tmp_path / "no"]
     assert main([*map(str, command)]) == 64
+    groups.write_text("record\tgroup\nva_record\tfamily\nnope\tfamily\n")
+    command = ["evaluate", *words, "--groups", groups, "-o", tmp_path / "other", *LENGTHS]
+    assert main([*map(str, command), "--fragments-only", "-q"]) == 1
+    assert "no sequence has the name nope (1 such names)" in capsys.readouterr().err
 
 
 def test_only_the_fragments_are_written_on_request(labels, tmp_path, capsys):

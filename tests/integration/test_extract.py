@@ -62,10 +62,13 @@ def test_a_resume_chooses_other_files_and_verify_agrees(run):
     calls = [row["call"] for row in rows(folder / "predictions.tsv")]
     assert len(names(folder / "non-viral.fasta.gz")) == calls.count("non-viral")
     assert main(["verify", str(folder)]) == 0
+    assert main([*words, "--extract", "non-viral"]) == 0  # as compressed as before
+    assert {path.name for path in folder.glob("*.fasta*")} == {"non-viral.fasta.gz"}
     assert main([*words, "--extract", "none"]) == 0
     assert not list(folder.glob("*.fasta*"))
     assert main([*words, "--extract", "viral"]) == 0
-    (folder / "viral.fasta").write_text(">edited\nA\n")
+    with gzip.open(folder / "viral.fasta.gz", "wt") as stream:
+        stream.write(">edited\nA\n")
     assert main(["verify", str(folder)]) == 1
 
 

@@ -173,6 +173,16 @@ def test_a_rescored_run_is_verified_and_can_be_rescored_to_the_default(run, fini
     assert main(["verify", str(run)]) == 0
 
 
+def test_a_given_prevalence_stays_with_another_rule(run, fasta):
+    assert main(["rescore", str(run), "--fdr", "0.1", "--prevalence", "0.3", "-q"]) == 0
+    assert main(["rescore", str(run), "--fdr", "0.2", "-q"]) == 0
+    assert (rule_of(run)["fdr"], rule_of(run)["prevalence"]) == (0.2, 0.3)
+    assert begin(fasta, run, "--resume", "--preset", "sensitive") == 0
+    assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.3)
+    assert begin(fasta, run, "--resume", "--prevalence", "0.4") == 0
+    assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.4)
+
+
 def test_tables_of_another_rule_are_found_by_verify(run, finished, capsys):
     assert main(["rescore", str(run), "--threshold", "0", "-q"]) == 0
     shutil.copy(finished / "predictions.tsv", run)

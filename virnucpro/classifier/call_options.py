@@ -1,8 +1,9 @@
 """The rule of the calls, as chosen by the user."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from virnucpro.errors import UsageError
 
@@ -53,6 +54,12 @@ class CallOptions:
             raise UsageError(
                 f"invalid prevalence {share!r}: give a number between 0 and 1, or auto"
             )
+
+    def after(self, former: Mapping[str, Any]) -> "CallOptions":
+        """Return this rule, with the former prevalence if it has none; the default rule stays."""
+        if self.prevalence is not None or self == CallOptions():
+            return self
+        return replace(self, prevalence=former.get("prevalence"))
 
     @property
     def text(self) -> str:

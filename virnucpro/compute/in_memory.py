@@ -111,7 +111,8 @@ class MemoryRun:
 
     def rescored(self, calls: CallOptions) -> "MemoryRun":
         """Return the run with the calls of another rule."""
-        run = replace(self.run, manifest=replace(self.run.manifest, calls=asdict(calls)))
+        rule = asdict(calls.after(self.run.manifest.calls))
+        run = replace(self.run, manifest=replace(self.run.manifest, calls=rule))
         scores = call_run(run, self.scores.coverage)
         outcome = outcome_of(run, scores, Reporter())
         return MemoryRun(run, self.segments, scores, replace(outcome, again=self.outcome.again))

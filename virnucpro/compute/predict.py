@@ -1,7 +1,7 @@
 """Create the job of ``virnucpro predict``, and compute a job from its inputs to its tables."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache
@@ -144,8 +144,9 @@ def _extracts_of(options: PredictOptions) -> ExtractOptions | None:
     """Return the choice of sequences; None if no option of it is given."""
     if options.extract is None and options.compress is None:
         return None
-    calls = ("viral",) if options.extract is None else tuple(options.extract)
-    return ExtractOptions(calls, bool(options.compress))
+    calls: Sequence[str] = ("viral",) if options.extract is None else options.extract
+    calls = calls.split(",") if isinstance(calls, str) else calls
+    return ExtractOptions(tuple(calls), bool(options.compress))
 
 
 @cache

@@ -16,10 +16,12 @@ def require_place(path: Path) -> None:
     Raises
     ------
     UsageError
-        If its folder does not exist, or `path` is a folder.
+        If its folder does not exist, or `path` is a folder, a device, a pipe or a link.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name a file")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UsageError(f"{path} is not a regular file, and would be replaced: name another file")
     if not path.parent.is_dir():
         raise UsageError(
             f"{path} cannot be written: the folder {path.parent} does not exist. Make it, or "

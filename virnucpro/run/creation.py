@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.registry import config_of
@@ -276,8 +277,8 @@ def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Report
 def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any]:
     """Return the fields of the manifest that a resume replaces, by name."""
     choices = {
-        "calls": job.calls and asdict(job.calls),
-        "extracts": job.extracts and asdict(job.extracts),
+        "calls": _rule(manifest, job),
+        "extracts": _extracts(manifest, job),
         "formats": job.formats,
         "outputs": {**manifest.outputs, **job.outputs} if job.outputs else None,
     }
@@ -285,6 +286,26 @@ def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any
     if changes:
         changes["tables_complete"] = False
     return changes | {"input_stamps": stamps.after_reading()}
+
+
+def _rule(manifest: Manifest, job: Job) -> dict[str, Any] | None:
+    """Return the rule of the calls, if an option of it is given; a prevalence is kept."""
+    if job.calls is None:
+        return None
+    names = ("preset", "threshold", "fdr")
+    if any(getattr(job.options, name, None) is not None for name in names):
+        return asdict(job.calls.after(manifest.calls))
+    return asdict(replace(CallOptions(**manifest.calls), prevalence=job.calls.prevalence))
+
+
+def _extracts(manifest: Manifest, job: Job) -> dict[str, Any] | None:
+    """Return the choice of sequences with the given options; the others are as before."""
+    if job.extracts is None:
+        return None
+    chosen = {"calls": job.extracts.calls, "compress": job.extracts.compress}
+    options = {"calls": "extract", "compress": "compress"}
+    given = [name for name, one in options.items() if getattr(job.options, one, None) is not None]
+    return {**manifest.extracts, **{name: chosen[name] for name in given}}
 
 
 def unit_caps(

@@ -102,7 +102,7 @@ class PredictOptions:
         parse=_prevalence,
         group="calls",
         help="expected share of viral sequences in the input; auto: estimate it from the scores",
-        default_text="auto, or as in the resumed run",
+        default_text="auto, or as before in a resumed or rescored run",
     )
     extract: Sequence[str] | None = option(
         None,
@@ -179,7 +179,8 @@ class PredictOptions:
         False,
         "--interleaved",
         group="inputs",
-        help="as --paired, but each input has first and second mates in turn",
+        help="each input has first and second mates in turn: two mates are one sequence with one "
+        "answer",
         in_numbers=True,
     )
     strict: bool = option(

@@ -82,7 +82,8 @@ def rescore(
             raise UsageError(f"{paths.root}: only runs of predict have calls; this is an embed run")
         coverage = survey_segments(run, reporter)
         before = call_run(run, coverage)
-        manifest = replace(run.manifest, calls=asdict(calls), tables_complete=False)
+        rule = calls.after(run.manifest.calls)
+        manifest = replace(run.manifest, calls=asdict(rule), tables_complete=False)
         changed, target = replace(run, manifest=manifest), paths
         if other is not None:
             changed, coverage = _scored_by(changed, coverage, other, reporter)

@@ -148,14 +148,17 @@ def cut(
     result = Cut()
     # bases are read again for the chosen tiles: all tiles of many genomes do not fit into memory
     tiles: dict[str, dict[GroupKey, _Genomes]] = {length: {} for length in lengths}
+    grouped = {name for source in sources for name in source.groups}
     for path, by_record in _by_file(sources).items():
         for key, genome, records in _genomes(path, by_record):
+            grouped.difference_update(record.name for _, record in records)
             result.groups.add(key)
             for length in lengths:
                 dice = _dice(seed, length, path.name, genome)
                 found = _tiles(records, length, per_group, dice, excluded or {}, result.skipped)
                 if found:
                     tiles[length].setdefault(key, {})[str(path), genome] = found
+    _check_grouped(grouped)
     wanted: dict[str, list[tuple[str, int, _Tile]]] = defaultdict(list)
     for length in lengths:
         _check_groups(tiles[length])
@@ -309,14 +312,22 @@ def _in_turn(
     return islice(turns, most)
 
 
+def _check_grouped(unknown: set[str]) -> None:
+    if unknown:
+        raise InputError(
+            f"--groups: no sequence has the name {shortened(min(unknown))} ({len(unknown)} such "
+            "names): correct the table, or remove these rows"
+        )
+
+
 def _check_groups(keys: Iterable[GroupKey]) -> None:
     classes = defaultdict(set)
     for viral, _, group in keys:
         classes[group].add(viral)
     if both := sorted(group for group, found in classes.items() if len(found) > 1):
         raise InputError(
-            f"{shortened(both[0])}: a record with this name is labelled viral and another one "
-            f"non-viral ({len(both)} such names): remove or rename one of them"
+            f"{shortened(both[0])}: a record or group with this name is labelled viral and another "
+            f"one non-viral ({len(both)} such names): rename one of them, in --groups too"
         )
 
 

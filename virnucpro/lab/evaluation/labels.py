@@ -199,8 +199,8 @@ def _check_labels(labels: set[str], table: Path, viral_labels: Sequence[str]) ->
     known = ", ".join(map(shortened, sorted(labels)))
     if unknown := [one for one in viral_labels if one not in labels]:
         raise UsageError(
-            f"--viral-labels {shortened(unknown[0])}: no row of {table} has this label; its "
-            f"labels: {known}"
+            f"--viral-labels {shortened(unknown[0])}: no row of {table}, or of the selected split, "
+            f"has this label; its labels: {known}"
         )
     if labels <= set(viral_labels):
         raise UsageError(

@@ -149,7 +149,7 @@ def test_whole_records_keep_their_names_which_must_differ(source):
 def test_records_that_are_groups_of_both_classes_are_refused(source):
     virus = source("v", {"same": bases(1, 500)}, viral=True)
     host = source("h", {"same": bases(2, 500)}, viral=False)
-    with pytest.raises(InputError, match="same: a record with this name is labelled viral"):
+    with pytest.raises(InputError, match="same: a record or group with this name is labelled"):
         cut_all([virus, host])
 
 
