@@ -213,7 +213,7 @@ _ALTERNATIVES = {
     errno.EROFS: _NOT_WRITABLE,
     errno.EACCES: _NOT_WRITABLE,
     errno.EPERM: _NOT_WRITABLE,
-    errno.ENOTDIR: _NOT_A_FOLDER,
+    errno.ENOTDIR: "a file is where a folder is needed: name the folder of a run",
     errno.EEXIST: _NOT_A_FOLDER,
 }
 _REPAIRS = {

@@ -221,7 +221,7 @@ def read_manifest(run: RunDirectory) -> Manifest:
                 "that version."
             )
         manifest = _parse(content)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise NotARunError(
             f"{run.root} is not a run of virnucpro: it has no {run.run_json.name}. Name the "
             "output folder of predict or embed."
@@ -246,7 +246,7 @@ def is_manifest(path: Path) -> bool:
     """
     try:
         content = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()
 

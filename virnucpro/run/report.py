@@ -85,9 +85,9 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     path = output or runs[0].report
     if any(run.owns(path) and path.name != run.report.name for run in runs):
         raise UsageError(f"{path} is a file of a run: choose another name for the report")
-    require_place(path)
     for run in runs:
         _require_tables(run)
+    require_place(path)
     reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
     names = sample_names([run.root for run in runs])
     facts = _all_facts(runs, names, for_multiqc=output is None)
