@@ -43,7 +43,7 @@ def run_of(seed, windows, items, *, kind="frames"):
         n_records=len(windows),
         n_windows=n_windows,
         record_first_window=bounds_of(windows),
-        record_letters=dice.integers(0, 999, len(windows)),
+        judged_letters=dice.integers(0, 999, len(windows)),
         record_first_piece=first_piece,
         piece_row=dice.integers(0, n_rows, first_piece[-1]),
         row_lengths=dice.integers(1, 99, n_rows, np.int32),
@@ -80,7 +80,7 @@ def records_at_once(index, coverage, windows):
     return score_records(
         index.record_first_window,
         index.record_status,
-        index.record_letters,
+        index.judged_letters,
         windows,
         index.window_ends - index.window_starts,
         piece_scores(index, coverage, 2, 0, index.n_records),
