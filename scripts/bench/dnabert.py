@@ -26,8 +26,9 @@ from virnucpro.encoders.batching import batches, longest_first
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
-from virnucpro.encoders.encoder import TorchEncoder
+from virnucpro.encoders.encoder import Pooled, TorchEncoder
 from virnucpro.encoders.kernels import prepack
+from virnucpro.encoders.pooling import Pooling, PoolingPlan
 from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
@@ -103,7 +104,8 @@ def main() -> None:
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
         fill(model, model.state_dict(), Path("random"), CPU, dtype)
         prepack(model)
-        encode = encoding(TorchEncoder("ours", config.hidden_size, "nucleotide", list, model, CPU))
+        pooled = Pooled(model, PoolingPlan(Pooling(), config.layout))
+        encode = encoding(TorchEncoder("ours", config.hidden_size, "nucleotide", list, pooled, CPU))
         sides[f"virnucpro, {name}"] = [
             _bound(encode, part) for part in parts(batch, arguments.tokens)
         ]

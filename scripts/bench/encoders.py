@@ -24,9 +24,10 @@ from esm.model.esm2 import ESM2
 
 from virnucpro.arrays import IntArray
 from virnucpro.encoders.batching import batches, longest_first
-from virnucpro.encoders.encoder import CPU_STEP, pack
+from virnucpro.encoders.encoder import CPU_STEP, Pooled, pack
 from virnucpro.encoders.esm2.config import Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2
+from virnucpro.encoders.pooling import Pooling, PoolingPlan
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.lab.validation.synthetic import SIX_FRAME, synthetic_items
 from virnucpro.runtime.child import keep_freed_memory
@@ -94,7 +95,8 @@ def _sides(config: Esm2Config, precisions: Sequence[str]) -> Iterator[tuple[tupl
     }
     for precision in precisions:
         dtype = DTYPES[precision]
-        own = Esm2(config, tensors, CPU, dtype)
+        plan = PoolingPlan(Pooling(), config.layout)
+        own = Pooled(Esm2(config, tensors, CPU, dtype), plan)
         yield ("ours", precision), lambda batch, own=own: own(pack(batch, CPU_STEP))
         model = ESM2(config.num_layers, config.embed_dim, config.attention_heads).eval()
         model.load_state_dict(theirs.state_dict())
