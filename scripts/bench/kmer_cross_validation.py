@@ -51,7 +51,7 @@ def main() -> None:
     print("bases pieces bundle  k-mers (penalty)  gain    95 % interval")
     for length in LENGTHS:
         groups, ours = _held_out(folder, length)
-        if groups != list(windows.tiled[length].groups):
+        if groups != list(windows.tiled[length].pieces.groups):
             raise SystemExit(f"{folder}: the pieces of {length} bases are not those of this code")
         viral, weights = (
             np.array([kingdom == VIRUS for kingdom, _ in groups]),
@@ -81,7 +81,7 @@ def cross_validated(
     tiled = {length: windows.tiled[length] for length in LENGTHS}
     unseen = {length: all_frequencies(one.windows) for length, one in tiled.items()}
     scores = {
-        strength: {length: np.zeros(len(one.groups)) for length, one in tiled.items()}
+        strength: {length: np.zeros(len(one.pieces.groups)) for length, one in tiled.items()}
         for strength in STRENGTHS
     }
     for fold in range(max(folds.values()) + 1):
@@ -102,7 +102,7 @@ def cross_validated(
             for length, one in tiled.items():
                 odds = model.decision_function((unseen[length] - centre) / scale)
                 means = np.add.reduceat(odds, one.first[:-1]) / np.diff(one.first)
-                inside = np.array([folds[name] == fold for _, name in one.groups])
+                inside = np.array([folds[name] == fold for _, name in one.pieces.groups])
                 scores[strength][length][inside] = means[inside]
             print(
                 f"fold {fold + 1}, strength {strength:g}: {int(model.n_iter_[0])} iterations, "
