@@ -38,7 +38,7 @@ _NOWHERE: Final = RunDirectory(Path("result.outdir"))
 
 
 class _Unwatched(UnitProgress):
-    """Progress that nobody watches."""
+    """Progress reports that are discarded."""
 
     def __init__(self) -> None:
         """Do nothing: there is no channel to a coordinator."""

@@ -7,7 +7,6 @@ genes are divided.
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from itertools import repeat
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import BoolArray, IntArray
+from virnucpro.bundles.bundle import find_bundle
 from virnucpro.encoders.genes.genes import UNIT, Genes, Scores, Spans, find_genes
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.report.regions import sequence_ids, write_lines
@@ -28,8 +28,7 @@ _STOP: Final = 3
 @cache
 def _codon_scores() -> Scores:
     """Return the codon scores of the embedded bundle ``mini``."""
-    path = Path(str(files("virnucpro.bundles").joinpath("mini/genes.safetensors")))
-    scores: Scores = stored_tensors(path)["scores"]
+    scores: Scores = stored_tensors(find_bundle("mini") / "genes.safetensors")["scores"]
     return scores
 
 

@@ -41,7 +41,7 @@ class Workload:
     resumed
         Whether other rows of the run are finished already.
     shared
-        Whether other tasks compute the same rows: nobody knows which of them this launch computes.
+        Whether other tasks compute the same rows: the share of this launch is unknown.
     model
         Name of the bundle or encoder.
     """
