@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -38,13 +39,18 @@ def cpu_flags() -> frozenset[str]:
     return frozenset()
 
 
-def _cpu_quotas(root: Path, cgroups: str) -> Iterator[float]:
-    """Yield the CPU quotas (number of CPUs) of a process's control groups and their parents."""
-    for group in _groups(root, cgroups, "cpu"):
-        two_files = _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
-        for numbers in (_numbers(group / "cpu.max"), two_files):
-            if len(numbers) == 2:
-                yield numbers[0] / numbers[1]
+@cache  # quotas stay; an API program asks for them in each call
+def _cpu_quotas(root: Path, cgroups: str) -> tuple[float, ...]:
+    """Return the CPU quotas (number of CPUs) of a process's control groups and their parents."""
+    files = (
+        numbers
+        for group in _groups(root, cgroups, "cpu")
+        for numbers in (
+            _numbers(group / "cpu.max"),
+            _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us"),
+        )
+    )
+    return tuple(numbers[0] / numbers[1] for numbers in files if len(numbers) == 2)
 
 
 def _memory_limits(root: Path, cgroups: str) -> Iterator[int]:

@@ -113,8 +113,9 @@ def estimate_prevalence(log_odds: FloatArray) -> Prevalence:
     """
     limited = np.clip(log_odds[np.isfinite(log_odds)], -_HIGHEST, _HIGHEST)
     numbers = np.rint((limited + _HIGHEST) * _BINS).astype(np.int64)
-    counts = np.bincount(numbers, minlength=2 * _HIGHEST * _BINS + 1)
-    excess = np.expm1(np.arange(len(counts)) / _BINS - _HIGHEST)
+    counts = np.bincount(numbers)
+    filled = np.flatnonzero(counts)
+    counts, excess = counts[filled], np.expm1(filled / _BINS - _HIGHEST)
 
     def likelihood(share: float) -> float:
         prior = PRIOR * np.log(share) + (1 - PRIOR) * np.log1p(-share)
