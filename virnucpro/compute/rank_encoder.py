@@ -133,6 +133,8 @@ class RankEncoder:
     ) -> None:
         self.number = number
         self._own_budget = config_of(spec).batch_tokens
+        if spec.pooling.outputs == "pseudo_perplexity":
+            self._own_budget = 1  # a sequence is many batches of its copies
         self.budget = TokenBudget(spec.name, self._own_budget or first_budget, learnt)
         self.encoder = load_encoder(spec, device, precision)
         self.name = spec.name

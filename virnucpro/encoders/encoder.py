@@ -9,17 +9,14 @@ compute all sequences at once by their offsets.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from virnucpro.arrays import Float32Array, IntArray
-from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, Tokeniser
+from virnucpro.encoders.base import Encoder
 from virnucpro.encoders.batching import BATCH_TOKENS
-from virnucpro.encoders.config import EncoderConfig
-from virnucpro.encoders.device import device_bytes, dtype_of, open_device
-from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.pooling import PoolingPlan
 
 LEAST_ROWS: Final = 32
@@ -349,25 +346,6 @@ class TokenModel(Protocol):
         """Return the vectors of all tokens after each layer: (rows, dim) each, without filler."""
 
 
-Build: TypeAlias = Callable[[EncoderSpec, Any, torch.device, torch.dtype], tuple[Tokeniser, Any]]
-"""Returns the tokeniser and the `TokenModel` of an encoder with given settings."""
-
-
-def load_pooled(
-    spec: EncoderSpec, config: EncoderConfig, device: str, precision: Precision, build: Build
-) -> TorchEncoder:
-    """Load an encoder onto a device, if the device has enough memory; `build` reads its files."""
-    torch_device, dtype = open_device(device), dtype_of(precision)
-    shapes = config.tensor_shapes().values()
-    require_memory(spec.name, shapes, precision, device, device_bytes(torch_device))
-    tokeniser, model = build(spec, config, torch_device, dtype)
-    plan = PoolingPlan(spec.pooling, config.layout)
-    module = Pooled(model, plan)
-    return TorchEncoder(
-        spec.name, spec.dim, config.view, tokeniser, module, torch_device, plan=plan
-    )
-
-
 class Pooled:
     """Forward pass of a model, then the pooling of each layer."""
 
@@ -395,10 +373,10 @@ class Pooled:
         if method == "max":
             parts = [run.of(state)[:, first : run.length - last].amax(1) for run in packed.runs]
             return torch.cat(parts)[packed.places].float()
-        return state[_positions(packed, first, last)].float()
+        return state[token_positions(packed, first, last)].float()
 
 
-def _positions(packed: PackedBatch, first: int, last: int) -> torch.Tensor:
+def token_positions(packed: PackedBatch, first: int, last: int) -> torch.Tensor:
     """Return the positions of all tokens but the special ones, in the order before packing."""
     starts = packed.offsets[:-1].long()[packed.places] + first
     counts = packed.offsets.diff().long()[packed.places] - first - last

@@ -11,9 +11,11 @@ from virnucpro.errors import UsageError
 
 Method: TypeAlias = Literal["mean", "cls", "max", "none"]
 Long: TypeAlias = Literal["truncate", "chunk-mean", "refuse"]
+Outputs: TypeAlias = Literal["vectors", "logits", "pseudo_perplexity"]
 
 METHODS = get_args(Method)
 LONG = get_args(Long)
+OUTPUTS = get_args(Outputs)
 
 
 class TokenLayout(NamedTuple):
@@ -61,20 +63,30 @@ class Pooling:
         ``truncate``: the first tokens only. ``chunk-mean``: chunks of about equal length, encoded
         separately; the vector is their mean by number of tokens (``max``: their maximum; ``none``:
         the vectors of all chunks).
+    outputs
+        ``vectors``, or what the head of a masked language model computes in their place:
+        ``logits`` of all tokens of the vocabulary for each token, or the ``pseudo_perplexity`` of
+        a sequence.
 
     Raises
     ------
     UsageError
-        If a word is unknown, or a number is not whole or `max_length` is less than 1.
+        If a word is unknown, a number is not whole or `max_length` is less than 1, or another
+        option has no effect on `outputs`.
     """
 
     method: Method = "mean"
     layers: tuple[int, ...] = ()
     max_length: int | None = None
     long: Long = "refuse"
+    outputs: Outputs = "vectors"
 
     def __post_init__(self) -> None:
-        words = (("--pooling", self.method, METHODS), ("--long", self.long, LONG))
+        words = (
+            ("--pooling", self.method, METHODS),
+            ("--long", self.long, LONG),
+            ("--outputs", self.outputs, OUTPUTS),
+        )
         for option, given, known in words:
             if given not in known:
                 raise UsageError(f"unknown {option} {given!r}: give {', '.join(known)}")
@@ -89,11 +101,15 @@ class Pooling:
             if length < 1:
                 raise UsageError(f"invalid --max-length {length}: give {wanted}")
             object.__setattr__(self, "max_length", length)
+        if self.outputs != "vectors" and (self.method != "mean" or self.layers):
+            raise UsageError(f"--outputs {self.outputs}: leave out --pooling and --layer")
+        if self.outputs == "pseudo_perplexity" and self.long == "chunk-mean":
+            raise UsageError("--outputs pseudo_perplexity: give --long truncate or refuse")
 
     @property
     def per_token(self) -> bool:
         """Return whether each token has a vector of its own."""
-        return self.method == "none"
+        return self.method == "none" or self.outputs == "logits"
 
     @property
     def is_default(self) -> bool:
@@ -102,7 +118,11 @@ class Pooling:
 
     def parameters(self) -> dict[str, Any]:
         """Return the values by the names of the options of ``virnucpro embed``, for JSON."""
-        method = {"pooling": self.method, "layer": list(self.layers)}
+        method = {
+            "outputs": self.outputs,
+            "pooling": self.method,
+            "layer": list(self.layers),
+        }
         return {**method, "max_length": self.max_length, "long": self.long}
 
     def of_model(self, name: str, layout: TokenLayout) -> "Pooling":
@@ -116,7 +136,7 @@ class Pooling:
         if not layout.n_layers:
             if not self.is_default:
                 raise UsageError(
-                    f"{name} has no choice of pooling and layers: --pooling, --layer, "
+                    f"{name} has no choice of pooling and layers: --outputs, --pooling, --layer, "
                     "--max-length and --long need ESM-2, DNABERT-S or a Hugging Face model."
                 )
             return self
@@ -142,6 +162,7 @@ class Pooling:
             () if layers == (layout.n_layers,) else layers,
             None if limit == layout.longest else limit,
             self.long,
+            self.outputs,
         )
 
 

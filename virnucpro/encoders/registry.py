@@ -120,7 +120,7 @@ def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = 
         If there is no such precision.
     """
     config = config_of(spec)
-    dim = config.dim * max(1, len(spec.pooling.layers))
+    dim = _length(spec, config)
     if (dim, config.view) != (spec.dim, spec.view):
         raise BundleError(
             f"{spec.folder}: encoder {spec.name!r} is listed as a {spec.view} encoder with "
@@ -132,7 +132,7 @@ def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = 
     if not config.with_torch:
         encoder: Encoder = module.load(spec, config, device, precision)
         return encoder
-    from virnucpro.encoders.encoder import load_pooled  # noqa: PLC0415 - imports torch
+    from virnucpro.encoders.loading import load_pooled  # noqa: PLC0415 - imports torch
 
     return load_pooled(spec, config, device, precision, module.build)
 
@@ -146,8 +146,28 @@ def pooled_spec(spec: EncoderSpec, pooling: Pooling) -> EncoderSpec:
         If the encoder cannot pool in this way, see `Pooling.of_model`.
     """
     config = config_of(spec)
-    own = pooling.of_model(spec.name, config.layout)
-    return replace(spec, pooling=own, dim=config.dim * max(1, len(own.layers)))
+    own = replace(spec, pooling=pooling.of_model(spec.name, config.layout))
+    return replace(own, dim=_length(own, config))
+
+
+def _length(spec: EncoderSpec, config: EncoderConfig) -> int:
+    """Return the number of values for a sequence, or for a token.
+
+    Raises
+    ------
+    UsageError
+        If the pooling needs a language model, and the files of the encoder have none.
+    """
+    if spec.pooling.outputs == "vectors":
+        return config.dim * max(1, len(spec.pooling.layers))
+    vocabulary = getattr(_module(spec.architecture), "vocabulary", lambda _: 0)(spec)
+    if not vocabulary:
+        raise UsageError(
+            f"{spec.name} has no masked language model, which --outputs {spec.pooling.outputs} "
+            "needs: give an ESM-2 checkpoint, or a Hugging Face folder of an ESM or BERT model "
+            "with lm_head. or cls. weights."
+        )
+    return vocabulary if spec.pooling.outputs == "logits" else 1
 
 
 def open_spec(path: Path) -> EncoderSpec:

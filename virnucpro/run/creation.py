@@ -213,7 +213,12 @@ def new_manifest(
             "items": index.n_items,
             "rows": index.n_rows,
         },
-        units=unit_caps(index.n_rows, kind, workers, per_token=job.pooling.per_token),
+        units=unit_caps(
+            index.n_rows,
+            kind,
+            workers,
+            short=job.pooling.per_token or job.pooling.outputs != "vectors",
+        ),
         labels=job.labels,
         thresholds=job.thresholds,
         encoders=[_encoder_entry(encoder, job) for encoder in job.encoders],
@@ -309,14 +314,14 @@ def _extracts(manifest: Manifest, job: Job) -> dict[str, Any] | None:
 
 
 def unit_caps(
-    n_rows: int, kind: Kind, workers: int | None = None, *, per_token: bool = False
+    n_rows: int, kind: Kind, workers: int | None = None, *, short: bool = False
 ) -> Mapping[str, int]:
     """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
 
-    With `workers`, each of them gets about 32 units, of at least 256 rows. With `per_token`, the
-    run stores one vector per token.
+    With `workers`, each of them gets about 32 units, of at least 256 rows. With `short`, a token is
+    stored, or takes a forward pass of its own.
     """
     wanted, least = (_UNITS_WANTED, _LEAST_ROWS) if workers is None else (32 * workers, 256)
     rows = max(least, math.ceil(n_rows / wanted))
-    positions = _MOST_TOKENS if per_token else _MOST_POSITIONS[kind]
+    positions = _MOST_TOKENS if short else _MOST_POSITIONS[kind]
     return {"rows": min(_MOST_ROWS[kind], rows), "positions": positions}

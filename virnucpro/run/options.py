@@ -14,7 +14,7 @@ from virnucpro.option import declaration, inner_share, integer_from, like, optio
 from virnucpro.sequences.entries import MAX_RECORD
 
 if TYPE_CHECKING:
-    from virnucpro.encoders.pooling import Long, Method
+    from virnucpro.encoders.pooling import Long, Method, Outputs
     from virnucpro.sequences.windows import Tiling
 
 EmbeddingsDtype: TypeAlias = Literal["fp16", "fp32", "none"]
@@ -258,6 +258,16 @@ class EmbedOptions:
         ),
     )
     precision: PrecisionChoice = like(PredictOptions, "precision")
+    outputs: "Outputs" = option(
+        "vectors",
+        "--outputs",
+        choices=("vectors", "logits", "pseudo_perplexity"),
+        group="vectors",
+        help="in the place of vectors, of a masked language model: logits of the whole vocabulary "
+        "for each token, or the pseudo-perplexity of each sequence (each token is hidden once, in "
+        "a forward pass of its own)",
+        in_numbers=True,
+    )
     pooling: "Method" = option(
         "mean",
         "--pooling",

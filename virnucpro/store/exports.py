@@ -42,22 +42,25 @@ def ordered_formats(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in given)
 
 
-def require_formats(formats: Sequence[str], *, per_token: bool) -> None:
+def require_formats(formats: Sequence[str], *, per_token: bool, outputs: str = "vectors") -> None:
     """Check that this installation can write formats, and that they can hold the vectors.
 
     Raises
     ------
     UsageError
-        If a package is missing, or h5ad is given for vectors of residues.
+        If a package is missing, h5ad is given for vectors of residues, or pt for other outputs
+        than vectors.
     """
     for name, extra in (("parquet", "parquet"), ("pt", "models")):
         if name in formats:
             require_extra(extra, f"--format {name}")
     if "h5ad" in formats and per_token:
         raise UsageError(
-            "--format h5ad has one vector per sequence, and --pooling none one per residue: give "
-            "another pooling, or --format npy, parquet or pt."
+            "--format h5ad has one vector per sequence, and --pooling none and --outputs logits "
+            "one per residue: leave it out, or give --format npy or parquet."
         )
+    if "pt" in formats and outputs != "vectors":
+        raise UsageError(f"--format pt is for vectors, not for --outputs {outputs}: leave it out.")
 
 
 STATES: Final = tuple(state.name.lower() for state in RowState)

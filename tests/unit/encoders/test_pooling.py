@@ -130,6 +130,7 @@ def test_values_without_effect_do_not_change_the_pooling(fair_esm):
     assert pooled_spec(spec, Pooling(layers=(-4, -1))).pooling.layers == (0, 3)
     assert pooled_spec(spec, Pooling(layers=(-4, -1))).dim == 80
     assert Pooling("none", (0, 3), 9, "truncate").parameters() == {
+        "outputs": "vectors",
         "pooling": "none",
         "layer": [0, 3],
         "max_length": 9,

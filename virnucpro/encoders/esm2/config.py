@@ -24,6 +24,8 @@ from virnucpro.errors import BundleError
 UNUSED: Final = ("lm_head.", "contact_head.")
 """Prefixes of tensors in the checkpoints that embeddings do not use."""
 
+HEAD_BIAS: Final = "lm_head.bias"
+
 _WIDENING: Final = 4
 """Width of the feed-forward layers, as a multiple of the model's width."""
 
@@ -78,6 +80,14 @@ class Esm2Config(EncoderConfig):
             shapes |= norm(f"{layer}.final_layer_norm", dim)
         return shapes | norm("emb_layer_norm_after", dim)
 
+    def head_shapes(self) -> Shapes:
+        """Return the shape of each tensor of the language model's head, by tensor name.
+
+        The last product is with the embeddings of the tokens.
+        """
+        shapes = affine("lm_head.dense", self.embed_dim, self.embed_dim)
+        return shapes | norm("lm_head.layer_norm", self.embed_dim) | {HEAD_BIAS: (len(TOKENS),)}
+
     def frequency_shapes(self) -> Shapes:
         """Return the shape of each layer's rotary frequencies by name; optional in a file."""
         shape = (self.embed_dim // self.attention_heads // 2,)
@@ -107,6 +117,7 @@ TOKENS: Final = (
 )
 """Alphabet of every ESM-2 model in the order of the ids. Source: fair-esm's ``ESM-1b``."""
 
+MASK: Final = TOKENS.index("<mask>")
 _BEGIN: Final = TOKENS.index("<cls>")
 _END: Final = TOKENS.index("<eos>")
 _UNKNOWN: Final = TOKENS.index("<unk>")

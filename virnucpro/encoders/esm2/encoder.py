@@ -10,7 +10,13 @@ import torch
 
 from virnucpro.encoders.base import EncoderSpec, Tokeniser
 from virnucpro.encoders.config import read_json
-from virnucpro.encoders.esm2.config import TOKENS, UNUSED, Esm2Config, tokenise_residues
+from virnucpro.encoders.esm2.config import (
+    HEAD_BIAS,
+    TOKENS,
+    UNUSED,
+    Esm2Config,
+    tokenise_residues,
+)
 from virnucpro.encoders.esm2.model import Esm2, inverse_frequencies
 from virnucpro.encoders.huggingface.config import SETTINGS, WEIGHTS, rotary_bases
 from virnucpro.encoders.weights.fill import check_layout, check_tensors
@@ -51,19 +57,31 @@ def build(
     """
     path = spec.file("weights")
     if path.suffix == ".safetensors":
-        stored = fair_names(stored_tensors(path, "pt"), path)
+        named = stored_tensors(path, "pt")
+        stored = fair_names(named, path)
     else:
-        own, stored = read_checkpoint(path)
+        own, named = read_checkpoint(path)
+        stored = named
         if own != config:
             raise BundleError(
                 f"{path}: the checkpoint has {own}, but the encoder's settings are {config}. "
                 "Use settings and weights of the same model."
             )
     shapes, tensors = _all_shapes(config), _with_frequencies(stored, config)
+    if spec.pooling.outputs != "vectors":
+        shapes |= config.head_shapes()
+        tensors |= {name: one for name, one in named.items() if name in config.head_shapes()}
     rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
     check_tensors(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
     return tokenise_residues, Esm2(config, tensors, device, dtype)
+
+
+def vocabulary(spec: EncoderSpec) -> int:
+    """Return the number of tokens of the language model in the weights; 0 if they have none."""
+    path = spec.file("weights")
+    names = read_shapes(path) if path.suffix == ".safetensors" else read_checkpoint(path)[1]
+    return len(TOKENS) if HEAD_BIAS in names else 0
 
 
 def recognise(path: Path) -> EncoderSpec | None:

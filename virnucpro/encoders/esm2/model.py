@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.encoders.encoder import CPU_STEP, PackedBatch
-from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.esm2.config import HEAD_BIAS, MASK, Esm2Config
 from virnucpro.encoders.kernels import PrepackedLinear, attention_on, has_kernels
 from virnucpro.encoders.weights.fill import place
 
@@ -152,14 +152,15 @@ class _Layer(NamedTuple):
 
 
 class Esm2:
-    """ESM-2 with mean pooling to one vector per sequence, without language model and contact head.
+    """ESM-2 without its contact head.
 
     Parameters
     ----------
     config
         Size of the model.
     tensors
-        Tensors with the names and shapes of `Esm2Config.tensor_shapes` and `frequency_shapes`.
+        Tensors with the names and shapes of `Esm2Config.tensor_shapes` and `frequency_shapes`, and
+        for `logits` of `head_shapes`.
     device, dtype
         Device and type of the arithmetic. Layer norms, angles and means are always in float32.
     """
@@ -183,15 +184,22 @@ class Esm2:
             for name, rotation in zip(names, rotations(frequencies, device), strict=True)
         ]
         self._last_norm = source.norm("emb_layer_norm_after")
+        self._hides = config.token_dropout and HEAD_BIAS in tensors
+        if HEAD_BIAS in tensors:
+            self._head = source.head("lm_head", table)
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
+
+    mask = MASK
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each of `layers`: (rows, dim) float32 each.
 
-        Layer 0 are the embeddings. The last layer includes the final layer norm. No sequence has a
-        <mask> token.
+        Layer 0 are the embeddings. The last layer includes the final layer norm. Sequences have
+        <mask> tokens only if the model has a head.
         """
         stream = self._embedding[packed.tokens]
+        if self._hides:
+            _hide(stream, packed)
         kept = {0: stream.clone()} if 0 in layers else {}
         number = 0
         for rotation, group in groupby(self._layers, lambda layer: layer.rotation):
@@ -204,6 +212,10 @@ class Esm2:
         if len(self._layers) in layers:
             kept[len(self._layers)] = self._last_norm(stream)
         return [kept[layer] for layer in layers]
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the logits of `TOKENS`, ``(n, 33)``, of vectors after the last layer."""
+        return self._head(states)
 
     def _attend(
         self, layer: _Layer, stream: torch.Tensor, packed: PackedBatch, factors: torch.Tensor
@@ -241,6 +253,14 @@ class _Source(NamedTuple):
         weight, bias = self._pair(name, torch.float32)
         return lambda rows: layer_norm(rows, weight.shape, weight, bias, _EPSILON)
 
+    def head(self, name: str, table: torch.Tensor) -> _Step:
+        dense, last_norm = (
+            self._pair(f"{name}.dense", torch.float32),
+            self.norm(f"{name}.layer_norm"),
+        )
+        bias = place(self.tensors[f"{name}.bias"], self.device, torch.float32)
+        return lambda rows: linear(last_norm(gelu(linear(rows, *dense))), table, bias)
+
     def _product(self, name: str, *, activate: bool = False) -> _Step:
         return _product(*self._pair(name, self.dtype), activate=activate)
 
@@ -255,6 +275,19 @@ class _Source(NamedTuple):
     def _pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
         return place(weight, self.device, dtype), place(bias, self.device, dtype)
+
+
+def _hide(stream: torch.Tensor, packed: PackedBatch) -> None:
+    """Remove the embeddings of <mask> tokens, and scale the others of their sequences, in place.
+
+    Source: token dropout of fair-esm's ``ESM2.forward``.
+    """
+    hidden = packed.tokens == MASK
+    stream[hidden] = 0
+    ends = torch.nn.functional.pad(hidden.cumsum(0), (1, 0))[packed.offsets.long()]
+    lengths = packed.offsets.diff()
+    scales = 1 / (1 - ends.diff() / lengths)
+    stream[: packed.total] *= torch.repeat_interleave(scales, lengths)[:, None]
 
 
 def _stripe_rows(rows: int) -> int:

@@ -4,7 +4,7 @@ import os
 import re
 import string
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +31,12 @@ from virnucpro.errors import BundleError
 _CLASSES: Final = {"bert": "BertModel", "esm": "EsmModel", "t5": "T5EncoderModel"}
 """Classes of transformers itself: a class named by a folder is never used."""
 
+_LANGUAGE_MODELS: Final = {
+    "bert": ("BertForMaskedLM", "cls"),
+    "esm": ("EsmForMaskedLM", "lm_head"),
+}
+"""Classes with the head of a masked language model, and the name of the head."""
+
 _COMPUTED: Final = re.compile(r"^pooler\.|inv_freq$")
 """Tensors that a file may lack: they are unused, or computed from the settings."""
 
@@ -53,8 +59,25 @@ def build(
     tokeniser = LetterTokeniser(
         _tokenizer(transformers, spec.folder), config.alphabet, spaced=config.spaced
     )
-    model = _model(transformers, config, spec.folder, dtype).to(device)
-    return tokeniser, TransformersStates(model, config.n_layers)
+    if spec.pooling.outputs == "vectors":
+        model = _model(transformers, _CLASSES[config.model_type], spec.folder, dtype).to(device)
+        return tokeniser, TransformersStates(model, config.n_layers)
+    name, head = _LANGUAGE_MODELS[config.model_type]
+    if tokeniser.mask is None:
+        raise BundleError(f"{spec.folder}: the tokenizer has no mask token. Get the folder again.")
+    model = _model(transformers, name, spec.folder, dtype).to(device)
+    states = TransformersStates(model.base_model, config.n_layers)
+    states.mask, states.logits = tokeniser.mask, getattr(model, head)
+    return tokeniser, states
+
+
+def vocabulary(spec: EncoderSpec) -> int:
+    """Return the number of tokens of the language model in a folder; 0 if it has none."""
+    _, head = _LANGUAGE_MODELS.get(str(spec.config["model_type"]), ("", ""))
+    _, shapes = model_files(spec.folder)
+    if not head or not any(name.startswith(f"{head}.") for name in shapes):
+        return 0
+    return int(read_json(spec.folder / SETTINGS)["vocab_size"])
 
 
 def recognise(path: Path) -> EncoderSpec | None:
@@ -111,6 +134,8 @@ class TransformersStates:
 
     def __init__(self, model: Any, n_layers: int) -> None:  # noqa: ANN401 - transformers has no common type
         self.model, self._n_layers = model, n_layers
+        self.mask = 0
+        self.logits: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
@@ -147,11 +172,11 @@ def _groups(runs: Sequence[Run]) -> list[list[Run]]:
     return [list(group) for _, group in groupby(runs, start)]
 
 
-def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dtype: Any) -> Any:  # noqa: ANN401 - as above
-    """Return the model with its weights, ready for inference."""
-    options = {} if config.model_type == "t5" else {"add_pooling_layer": False}
+def _model(transformers: ModuleType, name: str, folder: Path, dtype: Any) -> Any:  # noqa: ANN401 - as above
+    """Return the model of a class with its weights, ready for inference."""
+    options = {"add_pooling_layer": False} if name in {"BertModel", "EsmModel"} else {}
     try:
-        model, loading = getattr(transformers, _CLASSES[config.model_type]).from_pretrained(
+        model, loading = getattr(transformers, name).from_pretrained(
             folder,
             dtype=dtype,
             local_files_only=True,
@@ -159,7 +184,7 @@ def _model(transformers: ModuleType, config: HuggingFaceConfig, folder: Path, dt
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported below
             # a name in config.json may be that of foreign code
-            attn_implementation="eager" if config.model_type == "t5" else "sdpa",
+            attn_implementation="eager" if name == "T5EncoderModel" else "sdpa",
             **options,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -299,6 +324,12 @@ class LetterTokeniser:
             return []
         texts = [self._prefix + self._text(one) for one in sequences]
         return [np.array(ids, np.int64) for ids in self._tokenizer(texts)["input_ids"]]
+
+    @property
+    def mask(self) -> int | None:
+        """Return the id of the token that hides another one; None if there is none."""
+        found: int | None = self._tokenizer.mask_token_id
+        return found
 
     def inside(self, letters: str) -> list[int]:
         """Return the token ids of a sequence without special tokens."""
