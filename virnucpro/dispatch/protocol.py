@@ -149,8 +149,8 @@ class Outcome(Generic[Task, Result]):
     worker
         Number of the last worker; None if none ran the task.
     seconds
-        Duration of the last attempt in seconds. For tasks of milliseconds, the mean of tasks that
-        were answered together. 0 if no attempt began.
+        Duration of the last attempt in seconds. For tasks below 2 ms, the mean of tasks that were
+        answered together. 0 if no attempt began.
     """
 
     task: Task

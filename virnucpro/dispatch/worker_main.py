@@ -371,8 +371,18 @@ class _TaskLoop:
         interrupter, append, clock = self._interrupter, sender.values.append, time.monotonic
         serial = self._serial
         for value in values:
+            now = clock()
+            if now - sender.flushed_at > FLUSH_S:
+                # A long task is sent before the next, so that `seconds` is its own duration.
+                interrupter.interruptible = False
+                words[RUNNING] = -serial  # if the worker dies in the sending, no task is the cause
+                sender.flush()
+                interrupter.interruptible = True
+                if interrupter.stopping:
+                    return
+                now = clock()
             # First the time, then the number: a reader of the number gets this task's time.
-            times[STARTED] = now = clock()
+            times[STARTED] = now
             serial += 1
             words[RUNNING] = serial
             try:
@@ -393,13 +403,4 @@ class _TaskLoop:
             except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
                 sender.leave_if_disowned()
                 append(Failed(traceback.format_exc()))
-            if now - sender.flushed_at > FLUSH_S:
-                interrupter.interruptible = False
-                words[
-                    RUNNING
-                ] = -serial  # if the worker dies during the sending, this task is not the cause
-                sender.flush()
-                interrupter.interruptible = True
-                if interrupter.stopping:
-                    return
         self._serial = serial

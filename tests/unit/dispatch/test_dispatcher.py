@@ -226,6 +226,12 @@ def test_the_outcome_of_a_late_task_has_its_limit_and_duration(workers):
         assert one.seconds >= 0.4
 
 
+def test_a_long_task_among_short_ones_has_its_own_duration(workers):
+    tasks = [("sleep", 0.5 if number == 500 else 0) for number in range(600)]
+    outcomes = list(Dispatcher(workers.Worker, [0]).imap(tasks))
+    assert outcomes[500].seconds > 0.3  # answered with one more task: half of it
+
+
 @pytest.mark.parametrize("stop", ["shutdown", "terminate", "generator", "setup"])
 def test_tasks_that_were_read_have_an_outcome_at_each_end(workers, stop):
     """After a stop, an error of the generator, or the failure of all workers."""
