@@ -9,13 +9,14 @@ import math
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from virnucpro.machine import usable_cpus
 
 _KEY = "option"
 _P = ParamSpec("_P")
+_Self = TypeVar("_Self")
 _First = TypeVar("_First")
 _Options = TypeVar("_Options")
 _Result = TypeVar("_Result")
@@ -114,30 +115,37 @@ def from_options(
     The decorated function takes its first argument and an instance of the dataclass. Its callers
     give the first argument and the fields. Signature and documentation list all options.
     """
+    return partial(_with_options, declared)
 
-    def decorate(
-        function: Callable[[_First, _Options], _Result],
-    ) -> Callable[Concatenate[_First, _P], _Result]:
-        made: Callable[..., _Options] = declared
-        signature = inspect.signature(function)
-        first = next(iter(signature.parameters.values()))
-        options = inspect.signature(declared).parameters.values()
-        public = signature.replace(parameters=[first, *options])
 
-        @wraps(function)
-        def call(*given: Any, **named: Any) -> _Result:  # noqa: ANN401 - bound to the signature
-            try:
-                bound = public.bind(*given, **named).arguments
-            except TypeError as error:
-                message = f"{function.__name__}() {error}"
-                raise TypeError(message) from None
-            return function(bound.pop(first.name), made(**bound))
+def from_options_of_method(
+    declared: Callable[_P, _Options],
+) -> Callable[
+    [Callable[[_Self, _First, _Options], _Result]],
+    Callable[Concatenate[_Self, _First, _P], _Result],
+]:
+    """Return the decorator of `from_options` for a method with one argument before the options."""
+    return partial(_with_options, declared)
 
-        vars(call)["__signature__"] = public
-        call.__doc__ = f"{inspect.getdoc(function)}\n\n{_documentation(declared)}"
-        return call
 
-    return decorate
+def _with_options(made: Callable[..., _Options], function: Callable[..., _Result]) -> Any:  # noqa: ANN401 - see `from_options`
+    signature = inspect.signature(function)
+    *leading, _ = signature.parameters.values()
+    options = inspect.signature(made).parameters.values()
+    public = signature.replace(parameters=[*leading, *options])
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> _Result:  # noqa: ANN401 - bound to the signature
+        try:
+            bound = public.bind(*given, **named).arguments
+        except TypeError as error:
+            message = f"{function.__name__}() {error}"
+            raise TypeError(message) from None
+        return function(*[bound.pop(one.name) for one in leading], made(**bound))
+
+    vars(call)["__signature__"] = public
+    call.__doc__ = f"{inspect.getdoc(function)}\n\n{_documentation(made)}"
+    return call
 
 
 def _documentation(declared: Any) -> str:  # noqa: ANN401 - a dataclass

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from threading import Lock
 from typing import Any, Self
 
@@ -18,9 +19,35 @@ from virnucpro.compute.predict import predict_job
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.console import shortened
 from virnucpro.errors import RunError, UsageError
+from virnucpro.option import from_options_of_method
 from virnucpro.run.embed_job import embed_job, encoder_of
 from virnucpro.run.job import Job
 from virnucpro.run.options import EmbedOptions, PredictOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClassifyOptions(ClassifyOptions):
+    bundle: str | os.PathLike[str] = field(init=False, default="")
+    devices: str = field(init=False, default="cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EmbeddingOptions(EmbeddingOptions):
+    encoder: str | os.PathLike[str] = field(init=False, default="")
+    devices: str = field(init=False, default="cpu")
+    view: str = field(default="", kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StreamOptions(StreamOptions):
+    encoder: str | os.PathLike[str] = field(init=False, default="")
+    view: str = field(default="", kw_only=False)
+
+
+def _given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - one of the classes above
+    """Return the options that are arguments, without `view`."""
+    names = (one.name for one in fields(options) if one.init and one.name != "view")
+    return {name: getattr(options, name) for name in names}
 
 
 class Model:
@@ -46,54 +73,63 @@ class Model:
         self._lock, self._owner, self._closed = Lock(), os.getpid(), False
         self._loaded: list[tuple[object, Models]] = []  # the last two: of classify and embed
 
-    def classify(self, source: Source, **options: Any) -> Result:  # noqa: ANN401 - see below
+    @from_options_of_method(_ClassifyOptions)
+    def classify(self, source: Source, options: _ClassifyOptions) -> Result:
         """Tell which sequences are viral, with the results of `virnucpro.classify`.
 
-        Without an `outdir`, the run stays in memory: about 4 bytes per base.
+        Without an `outdir`, the run stays in memory: about 4 bytes per base. The keyword arguments
+        are those of `virnucpro.classify` without `bundle` and `devices`.
 
         Parameters
         ----------
-        source, **options
-            As for `virnucpro.classify`, without `bundle` and `devices`.
+        source
+            As for `virnucpro.classify`.
         """
-        bundle: Any = self._bundle
-        made = ClassifyOptions(bundle=bundle, devices="cpu", **options)
-        return Result(*compute(source, predict_job, PredictOptions, made, self))
+        return self._classify(source, options)
 
-    def score(self, source: Source, **options: Any) -> FloatArray:  # noqa: ANN401 - see `classify`
+    @from_options_of_method(_ClassifyOptions)
+    def score(self, source: Source, options: _ClassifyOptions) -> FloatArray:
         """Return the column ``score`` of the predictions, ``(n,)`` float64; NaN if not scored.
 
         Parameters are those of `classify`.
         """
-        with self.classify(source, **options) as result:
+        with self._classify(source, options) as result:
             return result.scores()
 
-    def embed(self, source: Source, view: str = "", **options: Any) -> Embeddings:  # noqa: ANN401
+    def _classify(self, source: Source, options: _ClassifyOptions) -> Result:
+        bundle: Any = self._bundle  # in the place of a name
+        made = ClassifyOptions(bundle=bundle, devices="cpu", **_given(options))
+        return Result(*compute(source, predict_job, PredictOptions, made, self))
+
+    @from_options_of_method(_EmbeddingOptions)
+    def embed(self, source: Source, options: _EmbeddingOptions) -> Embeddings:
         """Compute vectors of whole sequences, as `virnucpro.embed`.
+
+        The argument after `source`, `view`, is the encoder of the bundle: ``nucleotide`` or
+        ``protein``. It is needed if there are two. The keyword arguments are those of
+        `virnucpro.embed` without `devices`.
 
         Parameters
         ----------
-        view
-            Encoder of the bundle: ``nucleotide`` or ``protein``; needed if there are two.
-        source, **options
-            As for `virnucpro.embed`, without `encoder` and `devices`.
+        source
+            As for `virnucpro.embed`.
         """
-        made = EmbeddingOptions(self._encoder(view), devices="cpu", **options)
+        encoder = self._encoder(options.view)
+        made = EmbeddingOptions(encoder, devices="cpu", **_given(options))
         done = compute(source, embed_job, EmbedOptions, made, self)
         return embeddings_of(done.folder, "sequence")
 
+    @from_options_of_method(_StreamOptions)
     def embed_iter(
-        self,
-        source: Source,
-        view: str = "",
-        **options: Any,  # noqa: ANN401 - see below
+        self, source: Source, options: _StreamOptions
     ) -> Iterator[tuple[str, RealArray]]:
         """Compute vectors of whole sequences one after another, as `virnucpro.embed_iter`.
 
         Parameters are those of `embed`; the options are those of `virnucpro.embed_iter`. Other
         calls may use the model between two vectors.
         """
-        return stream_vectors(source, StreamOptions(self._encoder(view), **options), self.models)
+        made = StreamOptions(self._encoder(options.view), **_given(options))
+        return stream_vectors(source, made, self.models)
 
     def _encoder(self, view: str) -> Any:  # noqa: ANN401 - in the place of a name
         only = self._bundle.encoders[0].view if len(self._bundle.encoders) == 1 else ""

@@ -180,6 +180,8 @@ def test_a_closed_model_and_wrong_options_are_refused(model, pairs):
         virnucpro.load(device="cuda:1")
     with pytest.raises(TypeError, match="wndow"):
         model.classify(pairs, wndow=3)
+    with pytest.raises(TypeError, match="devices"):
+        model.embed(pairs, devices="0")
     closed = virnucpro.load()
     closed.close()
     with pytest.raises(virnucpro.RunError, match="this model is closed"):
