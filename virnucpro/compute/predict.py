@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from virnucpro.bundles.bundle import open_bundle, viral_classes
@@ -18,7 +19,7 @@ from virnucpro.compute.preflight import check_disk_space, settled, usable_device
 from virnucpro.compute.rank_launch import RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import assign_in_turn
-from virnucpro.encoders.registry import require_installed
+from virnucpro.encoders.registry import config_of, require_installed
 from virnucpro.errors import UsageError
 from virnucpro.option import chosen_outputs, from_options
 from virnucpro.report.extract_options import ExtractOptions
@@ -38,6 +39,9 @@ from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec, Pairs, default_mi
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
+
+_SMALL: Final = 512 << 10
+"""Bytes of inputs that this process computes before another process would have started."""
 
 FALLBACK: Final = "mini"
 """Embedded bundle that scores whole windows."""
@@ -177,10 +181,27 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
         If every rank failed and nothing was computed.
     """
     reporter = reporter or Reporter()
+    if _is_small(job, execution):
+        execution = replace(execution, devices="cpu:1", in_process=True)
     here = execution.in_process and parse_devices(execution.devices, os.environ) == [Device("cpu")]
     compute_in = run_in_process if here else run_on_ranks
     outcome, _ = compute_in(job, execution, reporter)
     return outcome
+
+
+def _is_small(job: Job, execution: Execution) -> bool:
+    """Return whether a new run takes less time than the start of a worker.
+
+    These are runs of encoders without weights, for small files, if no devices are given. A resume
+    starts workers: the process of the first attempt may have died of a sequence.
+    """
+    if execution.devices != "auto" or execution.resume:
+        return False
+    others = (spec for one in job.others.values() for spec in one.encoders)
+    if any(config_of(spec).with_torch for spec in (*job.encoders, *others)):
+        return False
+    files = [Path(one) for one in job.inputs]
+    return all(map(Path.is_file, files)) and sum(one.stat().st_size for one in files) <= _SMALL
 
 
 def run_on_ranks(

@@ -34,7 +34,8 @@ class RunOptions:
         metavar="LIST",
         group="machine",
         help="devices, one worker process each: auto (all visible GPUs; without a GPU, one CPU "
-        "worker per thread as far as memory allows), 0,1 (these GPUs), cpu:2 (two CPU workers)",
+        "worker per thread as far as memory allows; without language models and for inputs of at "
+        "most 512 KiB, the process of the command), 0,1 (these GPUs), cpu:2 (two CPU workers)",
     )
     threads: int | None = option(
         None,

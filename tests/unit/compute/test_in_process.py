@@ -6,6 +6,7 @@ import os
 import pytest
 from samples import random_records
 
+from virnucpro.compute import rank_launch
 from virnucpro.compute.predict import predict, predict_job, run_in_process
 from virnucpro.run.execution import Execution
 from virnucpro.run.reporter import Reporter
@@ -131,3 +132,35 @@ def test_a_run_in_the_calling_process_leaves_it_as_it_was(tmp_path):
     progress = read_progress(RunDirectory(tmp_path / "run"))
     assert progress.ranks["0"]["pid"] == os.getpid()
     assert torch.get_num_threads() == threads
+
+
+@pytest.fixture
+def refuses_ranks(monkeypatch):
+    """Make the start of ranks an error."""
+
+    def refuse(*_arguments, **_options):
+        raise AssertionError("a rank is started")
+
+    monkeypatch.setattr(rank_launch, "GPUProcessCoordinator", refuse)
+
+
+@pytest.mark.usefixtures("refuses_ranks")
+def test_a_small_file_is_predicted_by_the_process_of_the_command(tmp_path, called):
+    small, large = tmp_path / "small.fa", tmp_path / "large.fa"
+    small.write_text(random_records(8, seed="small", most=60))
+    done = called("predict", small, "-o", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["ranks"]["0"]["pid"] == os.getpid()
+    large.write_text(f">a\n{'ACGT' * 131_073}\n")
+    started = [
+        ("predict", large, "-o", tmp_path / "large"),
+        ("predict", small, "-o", tmp_path / "given", "--devices", "cpu:1"),
+        ("predict", small, "-o", tmp_path / "deep", "-b", "mini-deep"),
+    ]
+    (segment, *_) = RunDirectory(tmp_path / "run").segments()
+    segment[-1].unlink()
+    started.append(("predict", small, "-o", tmp_path / "run", "--resume"))
+    for command in started:
+        with pytest.raises(AssertionError, match="a rank is started"):
+            called(*command)
