@@ -8,6 +8,7 @@ from typing import NoReturn
 
 def run() -> NoReturn:
     """Run the command of ``sys.argv`` and exit the process with its exit code."""
+    import gc  # noqa: PLC0415 - see above
     import signal  # noqa: PLC0415 - see above
     import sys  # noqa: PLC0415 - see above
 
@@ -25,6 +26,7 @@ def run() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at exit has no effect
     except KeyboardInterrupt:  # Ctrl-C while `main` does not handle signals
         pass
+    gc.freeze()  # else the interpreter visits all objects at its end: 0.1 s
     sys.exit(code)
 
 
