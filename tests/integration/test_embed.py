@@ -58,7 +58,7 @@ def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucp
         (
             "facebook/esm2_t6_8M_UR50D",
             64,
-            "(hf download facebook/esm2_t6_8M_UR50D --local-dir DIR), then give -e DIR",
+            "(hf download facebook/esm2_t6_8M_UR50D --local-dir DIR), then give DIR",
         ),
         ("Rostlab/prot_t5_xl_uniref50", 64, "hf download Rostlab/prot_t5_xl_uniref50"),
         ("gone/esm2_mine.pt", 64, "no such bundle"),

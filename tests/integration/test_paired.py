@@ -9,6 +9,7 @@ import virnucpro
 from virnucpro.cli.main import main
 from virnucpro.errors import FingerprintError, InputError, UsageError
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.mates import read_pairs
 from virnucpro.sequences.translation import reverse_complement
 
 pytestmark = pytest.mark.usefixtures("one_process")
@@ -113,6 +114,30 @@ def test_reads_that_are_no_pairs_are_refused(files, inputs, option, message):
     with pytest.raises(kind, match=message):
         virnucpro.classify(inputs, outdir="run", **{option: True})
     assert not (files / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("r/1", "r/2", "r"),
+        ("r", "r/2", "r"),
+        ("r.1", "r.1", "r.1"),
+        ("SRR1.7.1", "SRR1.7.2", "SRR1.7"),
+        ("r_1", "r_2", "r"),
+        ("r/1", "r/1", None),
+        ("r_2", "r_1", None),
+        ("r", "r_2", None),
+    ],
+)
+def test_the_name_of_a_pair_is_common_to_its_mates(first, second, name, tmp_path):
+    paths = [tmp_path / "1.fa", tmp_path / "2.fa"]
+    for path, own in zip(paths, (first, second), strict=True):
+        path.write_text(f">{own}\nACGT\n")
+    if name is None:
+        with pytest.raises(InputError, match=f"the names {first} and {second} are not those"):
+            list(read_pairs(paths))
+    else:
+        assert [one.name for one in read_pairs(paths)] == [name]
 
 
 def test_a_resume_needs_the_same_pairs(files, capsys):

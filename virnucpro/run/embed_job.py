@@ -111,7 +111,7 @@ def find_encoder(name: str | os.PathLike[str]) -> NamedEncoder:
     if unknown and _HUB_NAME.fullmatch(name) and not Path(bundle_name).exists():
         raise UsageError(
             f"{name}: no file, folder or bundle has this name. If it is a name of a model hub, "
-            f"download the folder first (hf download {name} --local-dir DIR), then give -e DIR."
+            f"download the folder first (hf download {name} --local-dir DIR), then give DIR."
         )
     return encoder_of(open_bundle(bundle_name), view, bundle_name)
 

@@ -225,8 +225,8 @@ def split_fasta(
 def too_long(path: Input, place: str, longest: int) -> InputError:
     """Return the error about a record with more letters than the limit `longest`."""
     return InputError(
-        f"{path}: {place} has more than {longest:,} letters; split it, or set --max-record to its "
-        "length (its letters need several times as many bytes of memory)"
+        f"{path}: {place} has more than {longest:,} letters; split it. predict, embed and "
+        "frames accept it with --max-record (it needs several times as many bytes of memory)"
     )
 
 

@@ -2,7 +2,7 @@
 
 The record is the first mate, a run of N (`JOINT`) and the reverse complement of the second mate. So
 both are on one strand, and windows are placed around the run, as around any long run of N. The name
-is that of the mates without ``/1`` and ``/2``.
+is that of the mates without ``/1`` and ``/2``, ``.1`` and ``.2``, or ``_1`` and ``_2``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +25,8 @@ JOINT: Final = b"N" * 25
 _JOINT_QUALITIES: Final = b"!" * len(JOINT)
 _FIRST: Final = "/1"
 _SECOND: Final = "/2"
+_OTHER_FIRST: Final = (".1", "_1")
+"""Ends of the names of first mates in read archives and of simulators."""
 _ADVICE: Final = "give the mates in the same order, without reads that have no mate"
 _COLLATE: Final = "collate the file by name (samtools collate), without reads that have no mate"
 
@@ -131,9 +133,20 @@ def _of_one_file(path: Input, records: Iterator[Record]) -> Iterator[Record]:
         number += 1
 
 
+def _common(first: str, second: str) -> str:
+    """Return the name of both mates; "" if the names are not those of mates."""
+    if first == second:
+        return "" if first.endswith((_FIRST, _SECOND)) else first
+    name = first.removesuffix(_FIRST)
+    if name == second.removesuffix(_SECOND):
+        return name
+    numbered = first.endswith(_OTHER_FIRST) and second == f"{first[:-1]}2"
+    return first[:-2] if numbered else ""
+
+
 def _joined(first: Record, second: Record, place: str, *, aligned: bool = False) -> Record:
-    name = first.name.removesuffix(_FIRST)
-    if name != second.name.removesuffix(_SECOND):
+    name = _common(first.name, second.name)
+    if not name:
         names = f"{shortened(first.name)} and {shortened(second.name)}"
         advice = _COLLATE if aligned else _ADVICE
         raise InputError(f"{place}: the names {names} are not those of two mates; {advice}")
