@@ -3,11 +3,11 @@
 import os
 import warnings
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from virnucpro.api.keywords import errors_in_python, in_python, keywords_of
 from virnucpro.api.run_folder import TEMPORARY, RunFolder
@@ -20,14 +20,11 @@ from virnucpro.errors import VirnucproError
 from virnucpro.option import option, values_of
 from virnucpro.run.execution import Execution, RunOptions
 from virnucpro.run.job import Job, require_inputs
-from virnucpro.run.outputs import Outcome
+from virnucpro.run.outcome import Outcome
 from virnucpro.run.reporter import CommandReporter, open_view
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.runtime.process import leave_unguarded_import
 from virnucpro.sequences.entries import Input
-
-if TYPE_CHECKING:
-    from virnucpro.api.model import Model
 
 _CALLER = 4
 """Stack level of the function that called the API's function, which `from_options` wraps."""
@@ -39,6 +36,8 @@ _SMALL: Final = 32 << 20
 _Inputs: TypeAlias = tuple[Input, ...]
 _Make: TypeAlias = Callable[[tuple[str, ...]], Job]
 """Returns a job of input files."""
+Lend: TypeAlias = Callable[[Job], AbstractContextManager[Models]]
+"""Lends loaded encoders and classifiers of a job, for the time of a ``with`` block."""
 
 
 class Computed(NamedTuple):
@@ -91,19 +90,19 @@ def compute(
     job_of: Callable[..., Job],
     declared: type,
     options: CallerOptions,
-    model: "Model | None" = None,
+    lend: Lend | None = None,
 ) -> Computed:
     """Run the job that `job_of` returns for the inputs of `source`.
 
-    Without an `outdir`, a model computes in memory, and so does this process for small inputs on a
-    CPU.
+    Without an `outdir`, a loaded model computes in memory, and so does this process for small
+    inputs on a CPU.
 
     Parameters
     ----------
     declared
         Dataclass of the options of `job_of`; `options` is an instance of it.
-    model
-        Loaded encoders and classifiers of the job; None to load them.
+    lend
+        Lends the loaded encoders and classifiers of a job; None to load them.
 
     Raises
     ------
@@ -116,10 +115,10 @@ def compute(
     make = partial(job_of, **values_of(declared, options))
     try:
         with errors_in_python(keywords_of(type(options))), inputs_from(source) as inputs:
-            run = _in_memory if _needs_no_folder(inputs, options, model) else _in_folder
-            computed = run(folder, inputs, make, options, model)
+            run = _in_memory if _needs_no_folder(inputs, options, lend) else _in_folder
+            computed = run(folder, inputs, make, options, lend)
         for text in () if options.progress else computed.warnings:
-            warnings.warn(text, stacklevel=_CALLER - (model is not None))
+            warnings.warn(text, stacklevel=_CALLER - (lend is not None))
     except BaseException as error:
         if folder.temporary and TEMPORARY in str(error) and isinstance(error, VirnucproError):
             error.add_note(
@@ -131,8 +130,8 @@ def compute(
     return computed
 
 
-def _needs_no_folder(inputs: _Inputs, options: CallerOptions, model: "Model | None") -> bool:
-    if options.outdir is not None or model is not None:
+def _needs_no_folder(inputs: _Inputs, options: CallerOptions, lend: Lend | None) -> bool:
+    if options.outdir is not None or lend is not None:
         return options.outdir is None
     checked = Execution(Path(os.devnull), **values_of(RunOptions, options))
     here = parse_devices(checked.devices, os.environ) == [Device("cpu")]
@@ -140,12 +139,12 @@ def _needs_no_folder(inputs: _Inputs, options: CallerOptions, model: "Model | No
 
 
 def _in_memory(
-    folder: RunFolder, inputs: _Inputs, make: _Make, options: CallerOptions, model: "Model | None"
+    folder: RunFolder, inputs: _Inputs, make: _Make, options: CallerOptions, lend: Lend | None
 ) -> Computed:
     require_inputs(tuple(map(str, inputs)))
     execution = Execution(Path(os.devnull), **values_of(RunOptions, options))
     job, reporter = settled(make(()), execution), ApiReporter(InputFiles(()), options)
-    with model.models(job) if model else nullcontext(load_models(job)) as models:
+    with lend(job) if lend else nullcontext(load_models(job)) as models:
         memory = compute_in_memory(job, inputs, models, execution, reporter)
     reporter.finish(memory.outcome)
     folder.memory = memory
@@ -153,7 +152,7 @@ def _in_memory(
 
 
 def _in_folder(
-    folder: RunFolder, inputs: _Inputs, make: _Make, options: CallerOptions, model: "Model | None"
+    folder: RunFolder, inputs: _Inputs, make: _Make, options: CallerOptions, lend: Lend | None
 ) -> Computed:
     with input_files(inputs) as files, closing(ApiReporter(files, options)) as reporter:
         job = make(files.paths)
@@ -163,11 +162,11 @@ def _in_folder(
             in_process=True,
             report=not folder.temporary,
         )
-        if model is None:
+        if lend is None:
             outcome = predict(job, execution, reporter)
         else:
             job = settled(job, execution)
-            with model.models(job) as models:
+            with lend(job) as models:
                 outcome, _ = run_in_process(job, execution, reporter, models=models)
         reporter.finish(outcome)
     return Computed(folder, outcome, tuple(reporter.warnings))

@@ -2,13 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
-from virnucpro.api.compute import CallerOptions, compute, load_models
+from virnucpro.api.compute import CallerOptions, Lend, compute, load_models
 from virnucpro.api.embeddings import Embeddings, embeddings_of
 from virnucpro.api.keywords import errors_in_python, in_python, keywords_of
 from virnucpro.api.run_folder import RunFolder
@@ -16,7 +16,6 @@ from virnucpro.api.source import Source, streams_of
 from virnucpro.arrays import RealArray
 from virnucpro.compute.in_memory import compute_index
 from virnucpro.compute.preflight import settled
-from virnucpro.compute.rank_encoder import Models
 from virnucpro.errors import UsageError
 from virnucpro.option import from_options, like, values_of
 from virnucpro.run.embed_job import embed_job
@@ -32,8 +31,6 @@ _BLOCK_BYTES: Final = 256 << 10
 _BLOCK_RESIDUES: Final = 64 << 10
 """Letters of a block of `embed_iter`; with one vector per residue, 64 KiB have 0.3 GB of vectors of
 1,280 dimensions."""
-
-_Loaded: TypeAlias = Callable[[Job], AbstractContextManager[Models]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +123,7 @@ def embed_iter(source: Source, options: StreamOptions) -> Iterator[tuple[str, Re
 
 
 def stream_vectors(
-    source: Source, options: StreamOptions, models: _Loaded | None = None
+    source: Source, options: StreamOptions, models: Lend | None = None
 ) -> Iterator[tuple[str, RealArray]]:
     """Check options and source, and return the iterator of `embed_iter`.
 
@@ -153,7 +150,7 @@ def _vectors(
     job: Job,
     inputs: tuple[Input, ...],
     execution: Execution,
-    models: _Loaded,
+    models: Lend,
     options: StreamOptions,
 ) -> Iterator[tuple[str, RealArray]]:
     keywords = keywords_of(type(options))

@@ -99,7 +99,7 @@ class Model:
     def _classify(self, source: Source, options: _ClassifyOptions) -> Result:
         bundle: Any = self._bundle  # in the place of a name
         made = ClassifyOptions(bundle=bundle, devices="cpu", **_given(options))
-        return Result(*compute(source, predict_job, PredictOptions, made, self))
+        return Result(*compute(source, predict_job, PredictOptions, made, self.models))
 
     @from_options_of_method(_EmbeddingOptions)
     def embed(self, source: Source, options: _EmbeddingOptions) -> Embeddings:
@@ -116,7 +116,7 @@ class Model:
         """
         encoder = self._encoder(options.view)
         made = EmbeddingOptions(encoder, devices="cpu", **_given(options))
-        done = compute(source, embed_job, EmbedOptions, made, self)
+        done = compute(source, embed_job, EmbedOptions, made, self.models)
         return embeddings_of(done.folder, "sequence")
 
     @from_options_of_method(_StreamOptions)

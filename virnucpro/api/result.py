@@ -17,7 +17,8 @@ from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunExistsError, UsageError
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
-from virnucpro.run.outputs import Outcome, call_run, outcome_of, survey_segments
+from virnucpro.run.outcome import Outcome
+from virnucpro.run.outputs import call_run, outcome_of, survey_segments
 from virnucpro.run.report import plot_run, report_on
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.rescore import rescore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.run.outputs import Outcome
+from virnucpro.run.outcome import Outcome
 from virnucpro.run.reporter import Bars, Lines, Workload, amount, summary
 from virnucpro.runtime.status import WorkerState, WorkerStatus
 
