@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from virnucpro.api.keywords import errors_in_python, in_python, keywords_of
 from virnucpro.api.run_folder import TEMPORARY, RunFolder
-from virnucpro.api.source import InputFiles, Source, input_files, inputs_from, total_bytes
+from virnucpro.api.source import InputFiles, Source, input_files, inputs_from
 from virnucpro.compute.in_memory import compute_in_memory
 from virnucpro.compute.predict import predict, run_in_process
 from virnucpro.compute.preflight import check_device_memory, settled
@@ -24,7 +24,7 @@ from virnucpro.run.outcome import Outcome
 from virnucpro.run.reporter import CommandReporter, open_view
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.runtime.process import leave_unguarded_import
-from virnucpro.sequences.entries import Input
+from virnucpro.sequences.entries import Input, total_bytes
 
 _CALLER = 4
 """Stack level of the function that called the API's function, which `from_options` wraps."""

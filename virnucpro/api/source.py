@@ -97,11 +97,6 @@ def streams_of(source: Source) -> tuple[Input, ...]:
     return (OpenInput(_NAME, stream),)
 
 
-def total_bytes(inputs: Iterable[Input]) -> float:
-    """Return the bytes of all inputs; infinite if an input is a pipe."""
-    return sum(map(_size, inputs))
-
-
 @contextmanager
 def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
     """Yield the input files of a run; a stream is a temporary file until the end of the block.
@@ -122,14 +117,6 @@ def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
             yield files
         except (InputError, FingerprintError) as error:
             raise type(error)(files.described(str(error))) from error
-
-
-def _size(one: Input) -> float:
-    if isinstance(one, OpenInput):
-        size = one.stream.seek(0, os.SEEK_END)
-        one.stream.seek(0)
-        return size
-    return os.stat(one).st_size if os.path.isfile(one) else float("inf")  # noqa: PTH113, PTH116
 
 
 def _is_sequence(text: str) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from virnucpro.bundles.bundle import open_bundle, viral_classes
@@ -33,6 +32,7 @@ from virnucpro.run.outputs import survey_segments, write_outputs
 from virnucpro.run.report import prepare_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.devices import Device, parse_devices
+from virnucpro.sequences.entries import total_bytes
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.sequences.records import Alphabet
@@ -201,8 +201,7 @@ def _is_small(job: Job, execution: Execution) -> bool:
     others = (spec for one in job.others.values() for spec in one.encoders)
     if any(config_of(spec).with_torch for spec in (*job.encoders, *others)):
         return False
-    files = [Path(one) for one in job.inputs]
-    return all(map(Path.is_file, files)) and sum(one.stat().st_size for one in files) <= _SMALL
+    return total_bytes(job.inputs) <= _SMALL
 
 
 def run_on_ranks(

@@ -5,10 +5,12 @@ some non-ASCII headers, it drops lines that begin with ``#``, and it has a fifth
 """
 
 import io
+import math
+import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
@@ -220,6 +222,22 @@ def split_fasta(
             pieces = [body]
     if header is not None:
         yield header, b"".join(pieces), None
+
+
+def total_bytes(inputs: Iterable[Input]) -> float:
+    """Return the bytes of all inputs; infinite if one is a pipe, or cannot be read."""
+    return sum(map(_size, inputs))
+
+
+def _size(source: Input) -> float:
+    if isinstance(source, OpenInput):
+        size = source.stream.seek(0, os.SEEK_END)
+        source.stream.seek(0)
+        return size
+    with suppress(OSError):
+        if os.path.isfile(source):  # noqa: PTH113 - no error for any text
+            return os.stat(source).st_size  # noqa: PTH116 - see above
+    return math.inf
 
 
 def too_long(path: Input, place: str, longest: int) -> InputError:

@@ -164,3 +164,10 @@ def test_a_small_file_is_predicted_by_the_process_of_the_command(tmp_path, calle
     for command in started:
         with pytest.raises(AssertionError, match="a rank is started"):
             called(*command)
+
+
+def test_an_input_that_cannot_be_read_is_named_not_measured(tmp_path, called):
+    for name in ("x" * 5_000, "a\udcff", str(tmp_path)):
+        done = called("predict", name, "-o", tmp_path / "run")
+        assert done.returncode == 1
+        assert "cannot be opened" in done.stderr or "is a directory" in done.stderr, done.stderr
