@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray
+from virnucpro.classifier.calibration import LOGIT_LIMIT
 from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
 from virnucpro.errors import BundleError
 
@@ -258,6 +259,14 @@ class Head:
                 block = slice(start, start + _BLOCK_ROWS)
                 scores[block] = self._scores(self.logits(vectors[block]))
         return scores
+
+    def logit(self, vectors: RealArray) -> Float32Array:
+        """Return the log of virus over others of each vector, ``(n,)``, within `LOGIT_LIMIT`."""
+        others, virus = self.scores(vectors)[:, :2].astype(np.float64).T
+        with np.errstate(divide="ignore"):
+            logit = np.log(virus) - np.log(others)
+        limited: Float32Array = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT).astype(np.float32)
+        return limited
 
     def _scores(self, logits: FloatArray) -> FloatArray:
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))

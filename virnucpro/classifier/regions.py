@@ -3,8 +3,9 @@
 The evidence of a window is its calibrated log-odds less the bias of its record. Genomes differ in
 the level of their windows, so the bias follows the median of the record, within limits; a record
 whose median is clearly viral has no bias. A window without a score has no evidence: it belongs to
-the stretch of the next window. Constants were chosen on genomes that the classifier had not seen
-(decision 0063).
+the stretch of the next window. If genes of spans are scored, half of this evidence and the window's
+part of the span's log odds count, with other costs. Constants were chosen on genomes that the
+classifier had not seen (decisions 0063 and 0086).
 """
 
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls
 from virnucpro.classifier.decision import Reason, RecordCalls
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
+from virnucpro.classifier.spans import SpanScores, local_log_odds
 from virnucpro.sequences.index import SequenceIndex
 
 
@@ -88,6 +90,9 @@ LEAST_WINDOWS: Final = 10
 _UNIT: Final = 1000
 """Units of evidence per unit of log-odds."""
 _COSTS: Final = Costs(enter=5 * _UNIT, leave=6 * _UNIT, start=-3 * _UNIT)
+_COSTS_WITH_SPANS: Final = Costs(enter=6 * _UNIT, leave=3 * _UNIT, start=-3 * _UNIT)
+_WINDOWS_BESIDE_SPANS: Final = 0.5
+"""Weight of the evidence of windows beside that of spans."""
 _LEAST_END: Final = 3
 """Windows of the shortest stretch at the end of a record of both kinds."""
 _ABOVE_MEDIAN: Final = 0.6
@@ -143,21 +148,23 @@ def find_regions(
     records: RecordScores,
     calls: RecordCalls,
     calibration: Calibration,
+    spans: SpanScores | None = None,
 ) -> Regions:
     """Return the stretches of all records of at least 10 windows that can be called.
 
     Left out are records with missing windows or without a score, and those whose call is ambiguous
     for another reason than its probability. About 65 bytes per stretch, and one block of windows,
-    are in memory.
+    are in memory. Without a calibration of records, `spans` are not used.
     """
     able = (records.n_windows >= LEAST_WINDOWS) & (records.status == Status.SCORED)
     able &= (calls.reason == Reason.NONE) | (calls.reason == Reason.UNCERTAIN)
     prevalence = calls.prevalence.value if calls.prevalence else 0.5
-    parts = [_in_block(index, windows, np.zeros(0, np.int64), calibration, prevalence)]
+    spans = None if calibration.records is None else spans
+    parts = [_in_block(index, windows, np.zeros(0, np.int64), calibration, prevalence, spans)]
     for first, last in record_blocks(index):
         chosen = first + np.flatnonzero(able[first:last])
         if len(chosen):
-            parts.append(_in_block(index, windows, chosen, calibration, prevalence))
+            parts.append(_in_block(index, windows, chosen, calibration, prevalence, spans))
     names = [field.name for field in fields(Regions)]
     return Regions(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -168,6 +175,7 @@ def _in_block(
     chosen: IntArray,
     calibration: Calibration,
     prevalence: float,
+    spans: SpanScores | None,
 ) -> Regions:
     """Return the stretches of some records of a block, of which all have windows."""
     bounds = index.record_first_window
@@ -180,7 +188,14 @@ def _in_block(
     starts, ends = index.window_starts[origin:after][place], index.window_ends[origin:after][place]
     log_odds = window_log_odds(calls, ends - starts, calibration, place)
     scored = np.isfinite(log_odds)
-    viral = without_short_ends(viral_windows(evidence_of(log_odds, first), first, _COSTS), owner)
+    logits = calls.logits()[place]
+    evidence, costs, of_span = evidence_of(log_odds, first), _COSTS, np.full(len(owner), np.nan)
+    if spans is not None and calibration.records is not None:
+        record, middle = chosen[owner], (starts + ends) // 2
+        local, of_span = local_log_odds(spans, record, middle, logits, calibration.records)
+        evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * local).astype(np.int64)
+        costs = _COSTS_WITH_SPANS
+    viral = without_short_ends(viral_windows(evidence, first, costs), owner)
     cut_starts, cut_ends = window_spans(starts, ends, owner)
     heads = _heads(viral, owner)
     stretch = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(owner))))
@@ -191,10 +206,16 @@ def _in_block(
 
     n_scored = total(scored)
     with np.errstate(invalid="ignore"):
-        logit = total(calls.logits()[place]) / n_scored
+        logit = total(logits) / n_scored
         score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
     n_bases = total(ends - starts).astype(np.int64)
     counted = n_scored.astype(np.int64)
+    odds = calibration.log_odds(logit, counted, n_bases)
+    if costs is _COSTS_WITH_SPANS and calibration.records is not None:
+        known = np.isfinite(of_span)
+        sums, n = (np.bincount(stretch[known], on, len(heads)) for on in (of_span[known], None))
+        with np.errstate(invalid="ignore"):
+            odds = calibration.records.log_odds(sums / n, logit, n_bases)
     return Regions(
         record=chosen[owner[heads]],
         start=cut_starts[heads],
@@ -204,7 +225,7 @@ def _in_block(
         n_scored=counted,
         score=score,
         log_odds=mean,
-        probability=posterior(calibration.log_odds(logit, counted, n_bases), prevalence),
+        probability=posterior(odds, prevalence),
     )
 
 

@@ -18,6 +18,7 @@ from virnucpro.classifier.consensus import (
     call_windows,
     score_records,
 )
+from virnucpro.encoders.genes.inputs import FACTS
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.coverage import Coverage
@@ -126,7 +127,8 @@ def piece_scores(
     """Return the scores of the pieces of the records ``first`` to ``last - 1``, as `score_run`."""
     first_piece = index.record_first_piece[first : last + 1]
     rows = index.piece_row[int(first_piece[0]) : int(first_piece[-1])]
-    columns = [0, 1, *range(2 + n_classes, coverage.scores.shape[1])]
+    facts = range(2 + n_classes, coverage.scores.shape[1])[: len(FACTS)]
+    columns = [0, 1, *facts]
     return PieceScores(
         first_piece - first_piece[0],
         index.row_lengths[rows],

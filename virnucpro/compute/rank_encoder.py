@@ -362,7 +362,8 @@ class ScoringPart(NamedTuple):
         Number of scores that the head adds to a row: two, and its classes if they are those of the
         run.
     n_facts
-        Numbers at the end of a vector that are not inputs of the head, and are stored as they are.
+        Numbers at the end of a vector that are not inputs of the head, and are stored as they are:
+        facts of a piece, and logits of its spans.
     """
 
     encoders: slice
@@ -433,7 +434,10 @@ class Models:
             loaded = None if file is None else load_head(file)
             # The windows' classifier may be of another bundle, with other classes.
             columns = CLASSES if loaded is None or kind == WINDOW_ITEM else loaded.n_scores
-            n_facts = 0 if loaded is None else sum(spec.dim for spec in own) - loaded.n_inputs
+            if kind == PIECE_ITEM and loaded is not None:
+                self.encoders[-1].encoder = self.encoders[-1].encoder.judging(loaded.logit)
+            dims = (encoder.encoder.dim for encoder in self.encoders[first:])
+            n_facts = 0 if loaded is None else sum(dims) - loaded.n_inputs
             self.part_of_encoder += [number] * len(own)
             last = len(self.encoders)
             self.parts.append(ScoringPart(slice(first, last), loaded, columns, n_facts))

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from virnucpro.arrays import Float32Array, IntArray
 from virnucpro.encoders.pooling import MEAN, Pooling, PoolingPlan
@@ -119,6 +119,16 @@ class Encoder(ABC):
                     "encode it. Remove empty sequences."
                 )
         return [self.plan.truncated(ids) for ids in self.tokeniser(sequences)]
+
+    def judging(self, judge: Callable[[Float32Array], Float32Array]) -> Self:  # noqa: ARG002 - see below
+        """Return this encoder with a head; it may then end its vectors with scores of parts.
+
+        Parameters
+        ----------
+        judge
+            Returns the logits ``(n,)`` of vectors ``(n, dim)``.
+        """
+        return self
 
     def vectors(self, batch: Sequence[IntArray]) -> Float32Array:
         """Return the vectors of tokenised sequences, as `launch`."""

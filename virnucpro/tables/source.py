@@ -13,6 +13,7 @@ from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
 from virnucpro.classifier.regions import Regions, find_regions
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
+from virnucpro.classifier.spans import SpanScores
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
@@ -60,7 +61,10 @@ class RunScores:
         """Stretches of long records; None without a calibration."""
         if self.calibration is None:
             return None
-        return find_regions(self.index, self.windows, self.records, self.calls, self.calibration)
+        spans = SpanScores.of(self.index, self.coverage, len(self.classes))
+        return find_regions(
+            self.index, self.windows, self.records, self.calls, self.calibration, spans
+        )
 
     @cached_property
     def provirus(self) -> BoolArray:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import groupby
 from types import SimpleNamespace
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.classifier.calibration import Calibration, PlattLine, Preset
+from virnucpro.classifier.calibration import Calibration, PlattLine, Preset, RecordCalibration
 from virnucpro.classifier.consensus import Call, Status, WindowCalls
 from virnucpro.classifier.decision import Reason, RecordCalls
 from virnucpro.classifier.regions import (
@@ -97,6 +98,30 @@ def test_a_host_whose_windows_look_half_viral_is_judged_by_its_own_level():
     assert not find_regions(*run_of([host])).viral.any()
     with_insert = host[:40] + [1.6] * 20 + host[40:]
     assert find_regions(*run_of([with_insert])).viral.tolist() == [False, True, False]
+
+
+class Spans:
+    """Scores of spans of ten windows each: +9 for the listed ones, else -9."""
+
+    def __init__(self, viral):
+        self.viral = viral
+
+    def of_windows(self, record, middle):
+        number = middle // 4_800
+        logit = np.where(np.isin(number, self.viral), 9.0, -9.0)
+        return logit, record * 1_000 + number, np.full(len(record), 4_800)
+
+
+def test_genes_of_spans_decide_between_windows_that_look_alike():
+    index, calls, records, decision, calibration = run_of([[0.5, -0.5] * 40])
+    records_too = RecordCalibration((1.0, 10_000.0), (1.0, 1.0), (0.1, 0.1), (0.0, 0.0), 9.0)
+    calibration = replace(calibration, records=records_too)
+    for viral, wanted in (([], [False]), ([3, 4], [False, True, False]), ([3], [False])):
+        found = find_regions(index, calls, records, decision, calibration, Spans(viral))
+        assert found.viral.tolist() == wanted
+    found = find_regions(index, calls, records, decision, calibration, Spans([3, 4]))
+    assert (found.start[1], found.end[1]) == (30 * 480 + 10, 50 * 480 + 10)
+    np.testing.assert_allclose(found.probability[1], 1 / (1 + np.exp(-9)), rtol=1e-4)
 
 
 @pytest.mark.parametrize("reason", [Reason.FEW_WINDOWS, Reason.LOW_COMPLEXITY])

@@ -1,8 +1,9 @@
 """The encoder of genes: vectors of pieces of records, computed by NumPy on the CPU."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,14 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.encoder import LettersEncoder, letters_of
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.evidence import cut
-from virnucpro.encoders.genes.genes import Scores
-from virnucpro.encoders.genes.inputs import vectors_of
+from virnucpro.encoders.genes.genes import SPAN, Scores
+from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
 from virnucpro.encoders.genes.words import Keys, WordTable, scan
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.errors import BundleError
+
+MOST_SPANS: Final = 32_000 // SPAN
+"""Spans of the longest piece of the published bundles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +30,41 @@ class GenesEncoder(LettersEncoder):
     scores: Scores
     table: WordTable
     means: Float32Array
+    judge: Callable[[Float32Array], Float32Array] | None = None
+
+    def judging(self, judge: Callable[[Float32Array], Float32Array]) -> Self:
+        """Return the encoder whose vectors end with the logits of the spans of a piece.
+
+        There are `MOST_SPANS`; those that a piece lacks are 0, and so are all of a piece with one.
+        """
+        return replace(self, dim=self.dim + MOST_SPANS, judge=judge)
 
     def launch(self, batch: list[bytes]) -> Callable[[], Float32Array]:
         """Return a function that returns the vectors, (n, dim) float32."""
-        evidence, owner, keys = scan_pieces(batch, self.scores)
-        words = self.table.count(owner, keys, len(batch))
-        found = vectors_of(np.concatenate((evidence, words), axis=1), self.means)
-        return lambda: found
+        if not batch:
+            return lambda: np.empty((0, self.dim), np.float32)
+        spans = [cut(piece) for piece in batch]
+        counts = np.array([*map(len, spans)], np.int64)
+        found = scan([span for piece in spans for span in piece], self.scores)
+        words = self.table.count(found.owner, found.keys, len(found.evidence))
+        sums = np.concatenate((found.evidence.astype(np.int64), words), axis=1)
+        first = np.cumsum(counts) - counts
+        vectors = vectors_of(np.add.reduceat(sums, first, axis=0), self.means)
+        if self.judge is not None:
+            vectors = np.concatenate((vectors, self._logits(sums, counts)), axis=1)
+        return lambda: vectors
+
+    def _logits(self, sums: IntArray, counts: IntArray) -> Float32Array:
+        """Return the logits of the spans of each piece, ``(n, MOST_SPANS)``."""
+        assert self.judge is not None
+        owner = np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        own = np.flatnonzero((counts[owner] > 1) & (place < MOST_SPANS))
+        logits = np.zeros((len(counts), MOST_SPANS), np.float32)
+        if len(own):
+            inputs = vectors_of(sums[own], self.means)[:, :N_INPUTS]
+            logits[owner[own], place[own]] = self.judge(inputs)
+        return logits
 
 
 def scan_pieces(
