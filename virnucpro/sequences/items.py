@@ -338,10 +338,11 @@ def _scorable(
     `first` are the bounds of the records' windows. A record in which no window is known enough has
     those of which at least half is known.
     """
-    unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS), np.uint8)
-    reach = np.concatenate(([0], np.cumsum(unknown, dtype=np.int64)))
+    unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS) + b"\0", np.uint8)
     length = ends - starts
-    known = length - (reach[ends] - reach[starts])
+    # The sum of each window, then one of no meaning up to the next window.
+    sums = np.add.reduceat(unknown, np.stack((starts, ends), axis=1).ravel(), dtype=np.int64)[::2]
+    known = np.where(length > 0, length - sums, 0)
     scorable: npt.NDArray[np.bool_] = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
     without = np.repeat(_per_record(first, scorable) == 0, np.diff(first))
     if without.any():
