@@ -204,7 +204,7 @@ class _Reader:
         self._rules = rules
         self.counts = [0, 0]
         self._inputs = inputs
-        self._digests = [ContentDigest(str(one)) for one in inputs]
+        self._digests = [ContentDigest(str(path)) for path in inputs]
         self.notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
 
     def batches(self) -> Iterator[_Batch]:

@@ -168,7 +168,7 @@ class InputNotes:
         Those of long reads are counted.
         """
         place = first_invalid(qualities)
-        if long := b"".join(one for one in qualities if len(one) >= _LONG_READ):
+        if long := b"".join(letters for letters in qualities if len(letters) >= _LONG_READ):
             counts = np.bincount(np.frombuffer(long, np.uint8), minlength=256)
             self._files[-1].qualities += counts
         if place is not None and not self._invalid_qualities:

@@ -129,7 +129,7 @@ def cut_records(
     start, end = piece_bounds(first, lengths, np.arange(first[-1]), mates, joints)
     record = np.repeat(np.arange(len(lengths)), per_record)
     places = zip(record.tolist(), start.tolist(), end.tolist(), strict=True)
-    digests = (_window_digest(sequences[one][a:b], b"piece") for one, a, b in places)
+    digests = (_window_digest(sequences[number][a:b], b"piece") for number, a, b in places)
     return Pieces(per_record, start, end - start, b"".join(digests))
 
 
@@ -159,7 +159,7 @@ def divide_records(
     left_out[list(invalid)] = True
     if not left_out.any():
         return _divide(sequences, lengths, spec)
-    kept = [b"" if out else one for one, out in zip(sequences, left_out.tolist(), strict=True)]
+    kept = [b"" if out else text for text, out in zip(sequences, left_out.tolist(), strict=True)]
     items = _divide(kept, np.where(left_out, 0, lengths), spec)
     items.status[list(invalid)] = RecordStatus.INVALID_LETTERS
     return items
@@ -257,11 +257,11 @@ def _stretch_items(text: bytes, lengths: IntArray, windows: Windows, code: Genet
         stretches = longest_stretches(text[low:high], starts[block] - low, ends[block] - low, code)
         found.append(stretches)
         origins.append(stretches.start + low)
-    with_item = [np.bincount(one.window, minlength=len(one.translatable)) for one in found]
+    with_item = [np.bincount(part.window, minlength=len(part.translatable)) for part in found]
     per_window = _joined(with_item, np.int64)
-    translatable = _joined([one.translatable for one in found], np.bool_)
-    frame = _joined([one.frame for one in found], np.uint8)
-    codons = _joined([one.codons for one in found], np.int32)
+    translatable = _joined([part.translatable for part in found], np.bool_)
+    frame = _joined([part.frame for part in found], np.uint8)
+    codons = _joined([part.codons for part in found], np.int32)
     first = _joined(origins, np.int64)
     offset, forward = frame.astype(np.int64) % 3, frame < 3
     spans = zip(first.tolist(), (first + 3 * codons).tolist(), forward.tolist(), strict=True)

@@ -18,7 +18,7 @@ def first_invalid(qualities: Sequence[bytes]) -> int | None:
     """
     if not b"".join(qualities).translate(None, _VALID):
         return None
-    return next(n for n, one in enumerate(qualities) if one.translate(None, _VALID))
+    return next(n for n, quality in enumerate(qualities) if quality.translate(None, _VALID))
 
 
 class QualitiesWriter:

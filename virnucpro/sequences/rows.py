@@ -113,7 +113,7 @@ def write_rows(folder: Folder) -> dict[str, ColumnFile]:
 
 def _located(columns: dict[str, Column], items: IntArray) -> dict[str, npt.NDArray[Any]]:
     """Return the columns whose names begin with ``row`` for rows whose first items are given."""
-    column = {name: one.values for name, one in columns.items()}
+    column = {name: values.values for name, values in columns.items()}
     frame = np.full(len(items), PIECE_ITEM, np.uint8)
     own = items < len(column["item_frame"])
     frame[own] = column["item_frame"][items[own]]

@@ -27,42 +27,44 @@ between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vect
 """
 
 
-def difference(one: Segment, other: Segment, *, states: bool = True) -> str:
+def difference(segment: Segment, other: Segment, *, states: bool = True) -> str:
     """Describe the first difference of two segments that exceeds `ROUNDING`; return "" for none.
 
     Texts of quarantine reasons are not compared. With ``states=False`` only the rows are compared
     that are done in both segments: a row can kill its worker on one device only.
     """
-    if not np.array_equal(one.rows, other.rows):
+    if not np.array_equal(segment.rows, other.rows):
         return "different rows"
-    if states and not np.array_equal(one.state, other.state):
-        row = one.rows[(one.state != other.state).argmax()]
+    if states and not np.array_equal(segment.state, other.state):
+        row = segment.rows[(segment.state != other.state).argmax()]
         return f"different states of row {row:,}"
-    done = np.flatnonzero((one.state == RowState.DONE) & (other.state == RowState.DONE))
+    done = np.flatnonzero((segment.state == RowState.DONE) & (other.state == RowState.DONE))
     for name, left, right in (
-        ("embeddings", one.embeddings, other.embeddings),
-        ("scores", one.scores, other.scores),
+        ("embeddings", segment.embeddings, other.embeddings),
+        ("scores", segment.scores, other.scores),
     ):
         if _shape(left) != _shape(right):
             return f"{name} of different shapes or types"
         if left is not None and right is not None:
             far = done[_distances(left, right, done, relative=name == "embeddings") > ROUNDING]
             if far.size:
-                return f"different {name} of {len(far):,} rows, first row {one.rows[far[0]]:,}"
-    return _residues_difference(one, other, done)
+                return f"different {name} of {len(far):,} rows, first row {segment.rows[far[0]]:,}"
+    return _residues_difference(segment, other, done)
 
 
-def _residues_difference(one: Segment, other: Segment, done: npt.NDArray[np.int64]) -> str:
+def _residues_difference(segment: Segment, other: Segment, done: npt.NDArray[np.int64]) -> str:
     """Describe the difference of the residues of the rows `done`, as `difference`."""
-    if one.residues is None or other.residues is None:
-        return "" if one.residues is other.residues else "residues in one copy only"
-    assert one.counts is not None
+    if segment.residues is None or other.residues is None:
+        return "" if segment.residues is other.residues else "residues in one copy only"
+    assert segment.counts is not None
     assert other.counts is not None
-    if not np.array_equal(one.counts[done], other.counts[done]):
+    if not np.array_equal(segment.counts[done], other.counts[done]):
         return "different numbers of residues"
-    owners = (np.repeat(np.arange(len(counts)), counts) for counts in (one.counts, other.counts))
+    owners = (
+        np.repeat(np.arange(len(counts)), counts) for counts in (segment.counts, other.counts)
+    )
     chosen = [np.isin(owner, done) for owner in owners]
-    left, right = one.residues[chosen[0]], other.residues[chosen[1]]
+    left, right = segment.residues[chosen[0]], other.residues[chosen[1]]
     if _shape(left) != _shape(right):
         return "residues of different shapes or types"
     far = int((_distances(left, right, np.arange(len(left)), relative=True) > ROUNDING).sum())
@@ -85,11 +87,12 @@ def _distances(
     If `relative` is True, the distance is the Euclidean distance divided by the length of the
     longer vector. If False, the distance is the largest absolute difference.
     """
-    one, other = left[rows].astype(np.float64), right[rows].astype(np.float64)
-    distances: npt.NDArray[np.float64] = np.abs(one - other).max(axis=1, initial=0)
+    first, second = left[rows].astype(np.float64), right[rows].astype(np.float64)
+    apart = first - second
+    distances: npt.NDArray[np.float64] = np.abs(apart).max(axis=1, initial=0)
     if relative:
-        lengths = np.maximum(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
-        distances = np.linalg.norm(one - other, axis=1) / np.maximum(lengths, np.finfo(float).tiny)
+        lengths = np.maximum(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
+        distances = np.linalg.norm(apart, axis=1) / np.maximum(lengths, np.finfo(float).tiny)
     return distances
 
 
@@ -205,11 +208,11 @@ def coverage_of(
 ) -> Coverage:
     """Return the coverage of segments in memory: one for each unit of a run, ascending."""
     state = np.full(bounds[-1], RowState.MISSING, np.uint8)
-    widths = [2, *(one.scores.shape[1] for one in segments[:1] if one.scores is not None)]
+    widths = [2, *(first.scores.shape[1] for first in segments[:1] if first.scores is not None)]
     scores = np.full((len(state), max(widths)), np.nan, np.float32)
-    for one in segments:
-        _record(one, state, scores)
-    reasons = {row: why for one in segments for row, why in one.reasons.items()}
+    for segment in segments:
+        _record(segment, state, scores)
+    reasons = {row: why for segment in segments for row, why in segment.reasons.items()}
     return Coverage(bounds, fingerprint, {}, (), (), state, scores, reasons)
 
 

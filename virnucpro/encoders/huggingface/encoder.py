@@ -268,7 +268,7 @@ _PROBE: Final[dict[View, str]] = {
 def _letters(unknown: str, replaced: str = "") -> bytes:
     """Return a table of bytes: letters in upper case; `replaced` and other bytes as `unknown`."""
     upper = (chr(byte).upper() if chr(byte) in string.ascii_letters else "" for byte in range(256))
-    return bytes(ord(one if one and one not in replaced else unknown) for one in upper)
+    return bytes(ord(letter if letter and letter not in replaced else unknown) for letter in upper)
 
 
 _TABLES: Final = {
@@ -322,7 +322,7 @@ class LetterTokeniser:
         """Return the token ids of each sequence: (n_tokens,) int64 arrays."""
         if not sequences:
             return []
-        texts = [self._prefix + self._text(one) for one in sequences]
+        texts = [self._prefix + self._text(sequence) for sequence in sequences]
         return [np.array(ids, np.int64) for ids in self._tokenizer(texts)["input_ids"]]
 
     @property
