@@ -96,17 +96,17 @@ class MemoryRun:
         views = self.run.manifest.views
         dtype = f"float{self.run.manifest.parameters['embeddings'][2:]}"
         empty = np.empty((0, sum(views.values())), dtype)
-        parts = [one for one in self.segments if one.residues is not None]
+        parts = [part for part in self.segments if part.residues is not None]
         if not parts:
-            stored = [one.embeddings for one in self.segments if one.embeddings is not None]
+            stored = [part.embeddings for part in self.segments if part.embeddings is not None]
             matrix = np.concatenate([empty, *stored])[rows]
             matrix[status != RowState.DONE] = np.nan
             return RunVectors(matrix, status, views, None)
-        counts = np.concatenate([one.counts for one in parts if one.counts is not None])
+        counts = np.concatenate([part.counts for part in parts if part.counts is not None])
         first, own = np.cumsum(counts) - counts, counts[rows]
         offsets = np.concatenate(([0], np.cumsum(own)))
         places = np.repeat(first[rows] - offsets[:-1], own) + np.arange(offsets[-1])
-        residues = [one.residues for one in parts if one.residues is not None]
+        residues = [part.residues for part in parts if part.residues is not None]
         return RunVectors(np.concatenate(residues)[places], status, views, offsets)
 
     def rescored(self, calls: CallOptions) -> "MemoryRun":

@@ -139,7 +139,7 @@ def _pairs_of(options: PredictOptions) -> Pairs | None:
 
 def _rule_of(options: PredictOptions) -> CallOptions | None:
     """Return the rule of the calls; None if no option of it is given."""
-    given = {one.name: getattr(options, one.name) for one in fields(CallOptions)}
+    given = {field.name: getattr(options, field.name) for field in fields(CallOptions)}
     rule = {name: value for name, value in given.items() if value is not None}
     return CallOptions(**rule) if rule else None
 
@@ -197,11 +197,11 @@ def _is_small(job: Job, execution: Execution) -> bool:
     """
     if execution.devices != "auto" or execution.resume:
         return False
-    others = (spec for one in job.others.values() for spec in one.encoders)
+    others = (spec for other in job.others.values() for spec in other.encoders)
     if any(config_of(spec).with_torch for spec in (*job.encoders, *others)):
         return False
-    files = [Path(one) for one in job.inputs]
-    return all(map(Path.is_file, files)) and sum(one.stat().st_size for one in files) <= _SMALL
+    files = [Path(path) for path in job.inputs]
+    return all(map(Path.is_file, files)) and sum(path.stat().st_size for path in files) <= _SMALL
 
 
 def run_on_ranks(

@@ -144,7 +144,7 @@ class RowEmbedder:
     @property
     def learnt(self) -> dict[str, int]:
         """Return the learnt token budgets, for the next embedder on a device of this type."""
-        return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
+        return {key: n for encoder in self._encoders for key, n in encoder.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
         """Tokenise the rows of a unit for `embed`; may be called in any thread.
@@ -152,7 +152,8 @@ class RowEmbedder:
         Return the tokens for each encoder, in the order of the run.
         """
         return [
-            UnitTokens(unit, self._tokenised(one, rows), one.encoder.plan) for one in self._encoders
+            UnitTokens(unit, self._tokenised(encoder, rows), encoder.encoder.plan)
+            for encoder in self._encoders
         ]
 
     def embed(
@@ -342,7 +343,7 @@ class RowEmbedder:
             if not np.isfinite(part[work.places(number, row)]).all()
         ]
         tried: list[Retry] = []
-        encoded = [number for number, one in enumerate(work.tokens) if len(one.ids[row])]
+        encoded = [number for number, tokens in enumerate(work.tokens) if len(tokens.ids[row])]
         for number in culprits or encoded:
             retry = self._encoders[number].encode_again(
                 work.tokens[number], row, work.watch.report_next
