@@ -77,13 +77,13 @@ def answers_of(tool: Tool, fragments: Sequence[Fragment], weights: FloatArray) -
     table = tool.tables[fragments[0].length]
     absent = Prediction(np.nan, np.nan, CALLS.index("non-viral" if table.only_viral else CALLS[0]))
     found = [table.rows.get(fragment.name, absent) for fragment in fragments]
-    score = np.array([one.score for one in found], np.float64)
+    score = np.array([prediction.score for prediction in found], np.float64)
     scored = ~np.isnan(score)
     return Answers(
         score=np.where(scored, score, _replacement(tool.unanswered, score, weights, scored)),
         scored=scored,
-        probability=np.array([one.probability for one in found], np.float64),
-        call=np.array([one.call for one in found], np.int64),
+        probability=np.array([prediction.probability for prediction in found], np.float64),
+        call=np.array([prediction.call for prediction in found], np.int64),
         has_row=np.array([fragment.name in table.rows for fragment in fragments]),
     )
 

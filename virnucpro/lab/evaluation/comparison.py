@@ -151,18 +151,18 @@ def _joined(
 
 def _subsets(members: Sequence[Fragment], *, by_group: bool) -> Iterator[_Subset]:
     """Yield everything, each kingdom of a class with several, and each group if `by_group`."""
-    viral = np.array([one.viral for one in members])
+    viral = np.array([member.viral for member in members])
     yield _Subset(ALL, ALL, None, np.ones(len(members), bool))
-    kingdom = np.array([one.kingdom for one in members])
-    group = np.array([one.group for one in members])
+    kingdom = np.array([member.kingdom for member in members])
+    group = np.array([member.group for member in members])
     for label in (True, False):
         names = sorted(set(kingdom[viral == label].tolist()))
         for name in names:
             inside = (viral == label) & (kingdom == name)
             if len(names) > 1:
                 yield _Subset(name, ALL, label, inside | (viral != label))
-            for one in sorted(set(group[inside].tolist())) if by_group else ():
-                yield _Subset(name, one, label, (inside & (group == one)) | (viral != label))
+            for key in sorted(set(group[inside].tolist())) if by_group else ():
+                yield _Subset(name, key, label, (inside & (group == key)) | (viral != label))
 
 
 def _add_rows(
@@ -176,7 +176,7 @@ def _add_rows(
     dice: np.random.Generator,
 ) -> None:
     chosen = [member for member, inside in zip(members, subset.mask, strict=True) if inside]
-    viral = np.array([one.viral for one in chosen])
+    viral = np.array([member.viral for member in chosen])
     groups = Groups.of([*map(group_key, chosen)])
     weights = groups.own_weights(prevalence)
     note = _no_interval(groups, n_resamples)
@@ -197,7 +197,7 @@ def _add_rows(
             unanswered=tool.unanswered,
             counts=_counts(viral, groups, answers),
             values=figures(answers, viral, weights),
-            intervals={name: _interval(one) for name, one in draws.get(tool.name, {}).items()},
+            intervals={name: _interval(draw) for name, draw in draws.get(tool.name, {}).items()},
             note=note,
         )
     result.rows += rows.values()

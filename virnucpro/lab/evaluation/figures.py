@@ -97,7 +97,7 @@ def _panels(
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for axis, (length, members) in zip(axes, fragments.items(), strict=False):
         weights = Groups.of([*map(group_key, members)]).own_weights(prevalence)
-        viral = np.array([one.viral for one in members])
+        viral = np.array([fragment.viral for fragment in members])
         for tool, answers in comparison.answers[length].items():
             colour = _COLOURS[tools.index(tool) % len(_COLOURS)]
             axis.set_prop_cycle(color=[colour])
@@ -112,7 +112,7 @@ def _panels(
 
 
 def _label(rows: Sequence[Row], tool: str, length: str, name: str) -> str:
-    row = next(one for one in rows if (one.tool, one.length, one.kingdom) == (tool, length, ALL))
+    row = next(row for row in rows if (row.tool, row.length, row.kingdom) == (tool, length, ALL))
     value = row.values[name]
     return f"{tool}: {name.upper()} {'NA' if np.isnan(value) else f'{value:.3f}'}"
 
@@ -140,15 +140,15 @@ def _reliability(
     axis.plot([0, 1], [0, 1], color="0.8", linewidth=0.8, zorder=0)
     bins = bin_of(answers.probability)
     points = []
-    for one in range(BINS):
-        inside = bins == one
+    for i in range(BINS):
+        inside = bins == i
         if weight := float(weights[inside].sum()):
             mean = np.average(answers.probability[inside], weights=weights[inside])
             share = np.average(viral[inside], weights=weights[inside])
             points.append((float(mean), float(share), weight / float(weights[bins >= 0].sum())))
     x, y, size = zip(*points, strict=True) if points else ((), (), ())
     (line,) = axis.plot(x, y, linewidth=1.0, label=label)
-    axis.scatter(x, y, s=[8 + 150 * one for one in size], color=line.get_color(), alpha=0.7)
+    axis.scatter(x, y, s=[8 + 150 * part for part in size], color=line.get_color(), alpha=0.7)
 
 
 _Name: TypeAlias = tuple[str, str, str]

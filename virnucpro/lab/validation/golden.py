@@ -168,8 +168,8 @@ def _scores(
 ) -> list[GoldenRow]:
     most = _MOST_APART[precision]
     return [
-        GoldenRow("score", name, one, f"{two:.4f} +- {most}", abs(one - two) <= most)
-        for (name, _, _), one, two in zip(golden_items(), found, wanted, strict=True)
+        GoldenRow("score", name, score, f"{expected:.4f} +- {most}", abs(score - expected) <= most)
+        for (name, _, _), score, expected in zip(golden_items(), found, wanted, strict=True)
     ]
 
 
@@ -189,6 +189,6 @@ SCORES: Final[Mapping[str, tuple[float, ...]]] = {
 """Recorded virus scores (class 1) by bundle."""
 
 PROJECTIONS: Final[Mapping[tuple[str, int], str]] = {
-    (one["encoder"], one["dim"]): one["numbers"] for one in _CONTENT["projections"]
+    (entry["encoder"], entry["dim"]): entry["numbers"] for entry in _CONTENT["projections"]
 }
 """Recorded projections by (encoder, vector length): `DIRECTIONS` numbers per reference item."""
