@@ -16,7 +16,7 @@ import torch
 from virnucpro.arrays import IntArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser, View
 from virnucpro.encoders.config import read_json
-from virnucpro.encoders.encoder import PackedBatch, Run
+from virnucpro.encoders.encoder import EqualLengths, PackedBatch
 from virnucpro.encoders.huggingface.config import (
     MODEL_TYPES,
     SETTINGS,
@@ -139,17 +139,17 @@ class TransformersStates:
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
-        parts = [self._group(packed, group, layers) for group in _groups(packed.runs)]
+        parts = [self._padded(packed, similar, layers) for similar in _similar(packed.groups)]
         return [torch.cat(of_layer) for of_layer in zip(*parts, strict=True)]
 
-    def _group(
-        self, packed: PackedBatch, runs: Sequence[Run], layers: Sequence[int]
+    def _padded(
+        self, packed: PackedBatch, groups: Sequence[EqualLengths], layers: Sequence[int]
     ) -> list[torch.Tensor]:
-        lengths = torch.tensor([run.length for run in runs for _ in range(run.n)])
-        places = torch.arange(runs[0].length)
+        lengths = torch.tensor([group.length for group in groups for _ in range(group.n)])
+        places = torch.arange(groups[0].length)
         mask = (places < lengths[:, None]).to(packed.tokens.device)
         ids = torch.full(mask.shape, self.model.config.pad_token_id or 0, device=mask.device)
-        ids[mask] = packed.tokens[runs[0].start : runs[-1].stop]
+        ids[mask] = packed.tokens[groups[0].start : groups[-1].stop]
         only_last = tuple(layers) == (self._n_layers,)
         found = self.model(
             input_ids=ids, attention_mask=mask.long(), output_hidden_states=not only_last
@@ -159,17 +159,17 @@ class TransformersStates:
         return [found.hidden_states[layer][mask] for layer in layers]
 
 
-def _groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Divide runs, longest first, into groups of similar lengths."""
+def _similar(groups: Sequence[EqualLengths]) -> list[list[EqualLengths]]:
+    """Join groups of equal lengths, longest first, to parts of similar lengths."""
     longest = 0
 
-    def start(run: Run) -> int:
+    def start(group: EqualLengths) -> int:
         nonlocal longest
-        if run.length < _LEAST_FILLED * longest or not longest:
-            longest = run.length
+        if group.length < _LEAST_FILLED * longest or not longest:
+            longest = group.length
         return longest
 
-    return [list(group) for _, group in groupby(runs, start)]
+    return [list(part) for _, part in groupby(groups, start)]
 
 
 def _model(transformers: ModuleType, name: str, folder: Path, dtype: Any) -> Any:  # noqa: ANN401 - as above
