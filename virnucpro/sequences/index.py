@@ -38,9 +38,9 @@ from virnucpro.sequences.entries import Input
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.sequences.mates import joint_letters
-from virnucpro.sequences.pieces import piece_bounds
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
+from virnucpro.sequences.windows import piece_bounds
 
 _NAMES_AT_ONCE = 1 << 14
 _OFFSETS = np.array([0, 1, 2, 0, 1, 2, 0, 0])

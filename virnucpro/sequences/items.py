@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.arrays import IntArray
-from virnucpro.sequences.pieces import count_pieces, piece_bounds
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
 from virnucpro.sequences.stretches import Stretches, longest_stretches
 from virnucpro.sequences.translation import (
@@ -22,7 +21,7 @@ from virnucpro.sequences.translation import (
     peptide,
     reverse_complement,
 )
-from virnucpro.sequences.windows import Windows, tile_all
+from virnucpro.sequences.windows import Windows, count_pieces, piece_bounds, tile_all
 
 WINDOW_ITEM: Final = len(FRAMES)
 """Code in `item_frame` of an item that is a whole window."""
