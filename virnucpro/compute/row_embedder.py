@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from virnucpro.arrays import finite_rows
 from virnucpro.compute.encoder_pass import UnitTokens
 from virnucpro.compute.poison_isolation import (
     FINISHING,
@@ -25,7 +26,6 @@ from virnucpro.runtime.policy import TaskSpan
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.store.segment import Segment
-from virnucpro.store.segment_checks import finite_rows
 
 
 class RowNumbers(NamedTuple):

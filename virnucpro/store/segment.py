@@ -20,13 +20,14 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import RealArray
+from virnucpro.arrays import RealArray, finite_rows
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import run_of_part
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
-from virnucpro.store.segment_checks import FLOATS, numbers_problem, residues_problem
 
+_FLOATS: Final = (np.dtype(np.float16), np.dtype(np.float32))
+"""Types of stored vectors."""
 MARKED_UNIT: Final = 0x6E75_0F5A_C3D2_71B4
 """Unit of an image for `SegmentForm.of`; its bytes show where an image has the unit's number."""
 
@@ -370,7 +371,7 @@ def _problem(segment: Segment) -> str:
         return "reasons are given for rows that are not quarantined"
     vectors, scores = segment.embeddings, segment.scores
     if vectors is not None and not (
-        vectors.dtype in FLOATS and vectors.ndim == 2 and vectors.shape[1]
+        vectors.dtype in _FLOATS and vectors.ndim == 2 and vectors.shape[1]
     ):
         return "embeddings are not float16 or float32 (n, D)"
     if scores is not None and not (
@@ -378,9 +379,9 @@ def _problem(segment: Segment) -> str:
     ):
         return "scores are not float32 (n, 2) or wider"
     return (
-        numbers_problem("embeddings", vectors, quarantined)
-        or numbers_problem("scores", scores, quarantined)
-        or residues_problem(segment.residues, segment.counts, quarantined)
+        _numbers_problem("embeddings", vectors, quarantined)
+        or _numbers_problem("scores", scores, quarantined)
+        or _residues_problem(segment.residues, segment.counts, quarantined)
     )
 
 
@@ -436,3 +437,37 @@ def _in_threads(
         finally:
             for _, future in ahead:
                 future.cancel()
+
+
+def _residues_problem(
+    residues: RealArray | None,
+    counts: npt.NDArray[np.int64] | None,
+    quarantined: npt.NDArray[np.bool_],
+) -> str:
+    """Describe an invalid array of the vectors of residues; return "" if both are valid or None."""
+    if residues is None and counts is None:
+        return ""
+    if residues is None or counts is None:
+        return "residues and counts are not both present"
+    if residues.dtype not in _FLOATS or residues.ndim != 2 or not residues.shape[1]:
+        return "residues are not float16 or float32 (n, D)"
+    if counts.dtype != np.int64 or counts.shape != quarantined.shape or (counts < 0).any():
+        return "counts are not int64 (n,), at least 0"
+    if counts[quarantined].any() or counts.sum() != len(residues):
+        return "counts do not fit the residues and the quarantined rows"
+    return "" if finite_rows(residues).all() else "residues are not all finite"
+
+
+def _numbers_problem(
+    name: str, values: RealArray | None, quarantined: npt.NDArray[np.bool_]
+) -> str:
+    """Describe invalid numbers of rows; return "" if they are valid or None."""
+    if values is None:
+        return ""
+    if len(values) != len(quarantined):
+        return f"{name} have {len(values)} rows, but the unit has {len(quarantined)}"
+    if not finite_rows(values).all():
+        return f"{name} are not all finite"
+    if values[quarantined].any():
+        return f"{name} of quarantined rows are not zero"
+    return ""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, FloatArray
+from virnucpro.arrays import Float32Array, FloatArray, finite_rows
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
@@ -27,7 +27,6 @@ from virnucpro.sequences.index import build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
-from virnucpro.store.segment_checks import finite_rows
 from virnucpro.temporary import owned_prefix
 
 _LARGEST_ERROR: Final = 1e-5
