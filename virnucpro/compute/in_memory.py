@@ -31,7 +31,6 @@ from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment
 from virnucpro.store.writer import ShardWriter
 from virnucpro.tables.source import RunScores
-from virnucpro.tables.write import names_warning
 
 _NOWHERE: Final = RunDirectory(Path("result.outdir"))
 """Paths of a run without a folder, as warnings name them; nothing is written there."""
@@ -182,7 +181,7 @@ def compute_index(
         for unit, (first, last) in enumerate(zip(run.bounds, run.bounds[1:], strict=False)):
             segments.append(embedder.embed(unit, range(first, last), watch, Suspicion()))
     coverage = coverage_of(segments, run.bounds, run.manifest.fingerprint)
-    if warning := names_warning(index):
+    if warning := index.names_warning():
         reporter.warn(warning)
     scores = call_run(run, coverage)
     outcome = replace(outcome_of(run, scores, reporter), again=dict(embedder.again))

@@ -20,7 +20,6 @@ from virnucpro.errors import RunError
 from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
-from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.run.manifest import Launch, Manifest, is_manifest, read_manifest
 from virnucpro.run.report import renew_report
@@ -43,8 +42,8 @@ from virnucpro.tables.columns import (
     Windows,
 )
 from virnucpro.tables.published import PublishedConsensus, PublishedResults
-from virnucpro.tables.source import RunScores
-from virnucpro.tables.write import names_warning, write_table
+from virnucpro.tables.source import LENGTH_CLASSES, RunScores, length_class
+from virnucpro.tables.write import write_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def write_outputs(
         coverage = _write_vectors(run, reporter, coverage)
     elif coverage is None:
         coverage = survey_segments(run, reporter)
-    if warning := names_warning(run.index):
+    if warning := run.index.names_warning():
         reporter.warn(warning)
     reporter.stage("writing tables")
     scores = call_run(run, coverage)

@@ -203,6 +203,16 @@ class SequenceIndex:
             count += sum(encoded_name(name) != name for name in names)
         return count
 
+    def names_warning(self) -> str:
+        """Return a warning if names of records contain characters that are encoded, else ""."""
+        if not (count := self.count_encoded_names()):
+            return ""
+        return (
+            "sequence names with control characters, or that begin like a formula or a BED header: "
+            f"{count:,}. These characters are percent-encoded in all outputs, for example %1B for "
+            "the escape character, %3D for = at the start, and %251B for the letters %1B"
+        )
+
     def window_names(self, windows: IntArray) -> list[str]:
         """Return window names as in the published tool: ``{record}_chunk_{number from 1}``."""
         records = _owners(self.record_first_window, windows)

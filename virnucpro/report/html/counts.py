@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.report.html.wording import REASONS, STATUSES
-from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import RecordTable
 from virnucpro.tables.cells import NA
 from virnucpro.tables.columns import CALL_NAMES, PROVIRUS
+from virnucpro.tables.source import LENGTH_CLASSES, length_class
 
 SHOWN_CALLS: Final = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls in the order of the report."""
