@@ -1,11 +1,15 @@
 """Names for the array types that signatures use, all of any shape; functions of plain arrays."""
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+AnyArray: TypeAlias = NDArray[Any]
 IntArray: TypeAlias = NDArray[np.int64]
+Int32Array: TypeAlias = NDArray[np.int32]
+IntegerArray: TypeAlias = NDArray[np.integer]
+"""Any integer type."""
 FloatArray: TypeAlias = NDArray[np.float64]
 Float32Array: TypeAlias = NDArray[np.float32]
 RealArray: TypeAlias = NDArray[np.floating]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, ByteArray, IntArray
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, Thresholds
@@ -381,9 +381,7 @@ def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
     return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
 
 
-def _count_by_length(
-    lengths: NDArray[np.int64], viral: NDArray[np.bool_]
-) -> dict[str, tuple[int, int]]:
+def _count_by_length(lengths: IntArray, viral: BoolArray) -> dict[str, tuple[int, int]]:
     classes = length_class(lengths)
     numbers, viruses = (
         np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
@@ -392,7 +390,7 @@ def _count_by_length(
     return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
 
 
-def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
+def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
     counts = np.bincount(codes, minlength=len(names)).tolist()
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 

@@ -10,9 +10,8 @@ from typing import Literal
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import ByteArray, Int32Array, IntArray, IntegerArray
 from virnucpro.console import CONTROL, encoded_name
 from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import (
@@ -119,16 +118,16 @@ class SequenceIndex:
             joints = joint_letters(self.record_lengths, self.mate_lengths)
             self.record_letters = self.record_lengths - joints
             self.judged_letters = self.record_letters // (1 + (joints > 0))
-        self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
+        self.record_status: ByteArray = self._values["record_status"]
         self.record_first_window: IntArray = self._values["record_first_window"]
         self.record_first_piece: IntArray = self._values["record_first_piece"]
         self.window_starts: IntArray = self._values["window_starts"]
         self.window_ends: IntArray = self._values["window_ends"]
         self.window_first_item: IntArray = self._values["window_first_item"]
-        self.item_frame: npt.NDArray[np.uint8] = self._values["item_frame"]
+        self.item_frame: ByteArray = self._values["item_frame"]
         self.item_row: IntArray = self._values["item_row"]
         self.piece_row: IntArray = self._values["piece_row"]
-        self.row_lengths: npt.NDArray[np.int32] = self._values["row_lengths"]
+        self.row_lengths: Int32Array = self._values["row_lengths"]
         self.n_records = len(self.record_lengths)
         self.n_windows = len(self.window_starts)
         self.n_items = len(self.item_row)
@@ -288,9 +287,7 @@ class SequenceIndex:
         start, end = int(self.window_starts[window]), int(self.window_ends[window])
         return self._bases.read(origin + start, origin + end)
 
-    def sequences(
-        self, rows: npt.NDArray[np.integer], view: Literal["nucleotide", "protein"]
-    ) -> list[bytes]:
+    def sequences(self, rows: IntegerArray, view: Literal["nucleotide", "protein"]) -> list[bytes]:
         """Return the sequences of rows, as input for an encoder.
 
         Parameters
@@ -336,14 +333,12 @@ class SequenceIndex:
             for column in self._columns.values():
                 column.release()
 
-    def kinds(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
+    def kinds(self, rows: IntegerArray) -> ByteArray:
         """Return the code of each row: a frame, `WINDOW_ITEM` or `PIECE_ITEM`, ``(n,)`` uint8."""
-        kinds: npt.NDArray[np.uint8] = self._values["row_frame"][rows]
+        kinds: ByteArray = self._values["row_frame"][rows]
         return kinds
 
-    def _cut_out(
-        self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
-    ) -> list[bytes]:
+    def _cut_out(self, rows: IntegerArray, letters: IntegerArray) -> list[bytes]:
         """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]

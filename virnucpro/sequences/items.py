@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import AnyArray, BoolArray, ByteArray, Int32Array, IntArray
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
 from virnucpro.sequences.stretches import Stretches, longest_stretches
 from virnucpro.sequences.translation import (
@@ -77,12 +77,12 @@ class Items:
     """
 
     windows: Windows
-    status: npt.NDArray[np.uint8]
+    status: ByteArray
     per_window: IntArray
-    frame: npt.NDArray[np.uint8]
-    length: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int32]
-    span: npt.NDArray[np.int32]
+    frame: ByteArray
+    length: Int32Array
+    start: Int32Array
+    span: Int32Array
     digests: bytes
 
 
@@ -108,7 +108,7 @@ class Pieces:
 
 def cut_records(
     sequences: Sequence[bytes],
-    status: npt.NDArray[np.uint8],
+    status: ByteArray,
     spec: IndexSpec,
     mates: IntArray,
     joints: IntArray,
@@ -329,9 +329,7 @@ def _in_text(windows: Windows, lengths: IntArray) -> tuple[IntArray, IntArray]:
     return windows.starts + record_start, windows.ends + record_start
 
 
-def _scorable(
-    text: bytes, starts: IntArray, ends: IntArray, first: IntArray
-) -> npt.NDArray[np.bool_]:
+def _scorable(text: bytes, starts: IntArray, ends: IntArray, first: IntArray) -> BoolArray:
     """Return whether each window is long enough, and known enough, to be an item as a whole.
 
     `first` are the bounds of the records' windows. A record in which no window is known enough has
@@ -341,7 +339,7 @@ def _scorable(
     reach = np.concatenate(([0], np.cumsum(unknown, dtype=np.int64)))
     length = ends - starts
     known = length - (reach[ends] - reach[starts])
-    scorable: npt.NDArray[np.bool_] = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
+    scorable: BoolArray = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
     without = np.repeat(_per_record(first, scorable) == 0, np.diff(first))
     if without.any():
         scorable |= without & (known >= np.maximum(LEAST_BASES, _HALF_KNOWN * length))
@@ -373,13 +371,13 @@ def _blocks(starts: IntArray) -> Iterator[slice]:
         first = last
 
 
-def _joined(parts: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _joined(parts: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> AnyArray:
     return np.concatenate((np.empty(0, dtype), *parts), dtype=dtype)
 
 
 def _status(
-    lengths: IntArray, first: IntArray, translatable: npt.NDArray[np.bool_], per_window: IntArray
-) -> npt.NDArray[np.uint8]:
+    lengths: IntArray, first: IntArray, translatable: BoolArray, per_window: IntArray
+) -> ByteArray:
     status = np.select(
         [_per_record(first, per_window) > 0, lengths < 3, _per_record(first, translatable) == 0],
         [RecordStatus.SCORABLE, RecordStatus.TOO_SHORT, RecordStatus.AMBIGUOUS_BASES],

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import ByteArray, Float32Array, FloatArray, IntArray, RealArray
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
@@ -52,7 +52,7 @@ def difference(segment: Segment, other: Segment, *, states: bool = True) -> str:
     return _residues_difference(segment, other, done)
 
 
-def _residues_difference(segment: Segment, other: Segment, done: npt.NDArray[np.int64]) -> str:
+def _residues_difference(segment: Segment, other: Segment, done: IntArray) -> str:
     """Describe the difference of the residues of the rows `done`, as `difference`."""
     if segment.residues is None or other.residues is None:
         return "" if segment.residues is other.residues else "residues in one copy only"
@@ -71,17 +71,17 @@ def _residues_difference(segment: Segment, other: Segment, done: npt.NDArray[np.
     return f"different vectors of {far:,} residues" if far else ""
 
 
-def _shape(values: npt.NDArray[np.floating] | None) -> object:
+def _shape(values: RealArray | None) -> object:
     return None if values is None else (values.shape, values.dtype)
 
 
 def _distances(
-    left: npt.NDArray[np.floating],
-    right: npt.NDArray[np.floating],
-    rows: npt.NDArray[np.int64],
+    left: RealArray,
+    right: RealArray,
+    rows: IntArray,
     *,
     relative: bool,
-) -> npt.NDArray[np.float64]:
+) -> FloatArray:
     """Return the distance between `left` and `right` for each row.
 
     If `relative` is True, the distance is the Euclidean distance divided by the length of the
@@ -89,7 +89,7 @@ def _distances(
     """
     first, second = left[rows].astype(np.float64), right[rows].astype(np.float64)
     apart = first - second
-    distances: npt.NDArray[np.float64] = np.abs(apart).max(axis=1, initial=0)
+    distances: FloatArray = np.abs(apart).max(axis=1, initial=0)
     if relative:
         lengths = np.maximum(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
         distances = np.linalg.norm(apart, axis=1) / np.maximum(lengths, np.finfo(float).tiny)
@@ -138,13 +138,13 @@ class Coverage:
         Whether the number of rows of the run is known.
     """
 
-    bounds: npt.NDArray[np.int64]
+    bounds: IntArray
     fingerprint: str
     done: Mapping[int, Path]
     missing: tuple[int, ...]
     rejected: tuple[RejectedFile, ...]
-    row_state: npt.NDArray[np.uint8]
-    scores: npt.NDArray[np.float32]
+    row_state: ByteArray
+    scores: Float32Array
     reasons: Mapping[int, str]
     n_copies: int = 0
     all_known: bool = True
@@ -169,7 +169,7 @@ class Coverage:
 
 def survey(
     source: RunDirectory | Sequence[Path],
-    bounds: npt.NDArray[np.int64] | None = None,
+    bounds: IntArray | None = None,
     fingerprint: str | None = None,
 ) -> Coverage:
     """Verify segments; return the state of each row of their run.
@@ -203,9 +203,7 @@ def survey(
     return reading.coverage()
 
 
-def coverage_of(
-    segments: Sequence[Segment], bounds: npt.NDArray[np.int64], fingerprint: str
-) -> Coverage:
+def coverage_of(segments: Sequence[Segment], bounds: IntArray, fingerprint: str) -> Coverage:
     """Return the coverage of segments in memory: one for each unit of a run, ascending."""
     state = np.full(bounds[-1], RowState.MISSING, np.uint8)
     widths = [2, *(first.scores.shape[1] for first in segments[:1] if first.scores is not None)]
@@ -225,7 +223,7 @@ class Survey:
     def __init__(
         self,
         source: RunDirectory | Sequence[Path],
-        bounds: npt.NDArray[np.int64] | None = None,
+        bounds: IntArray | None = None,
         fingerprint: str | None = None,
     ) -> None:
         self._loose = not isinstance(source, RunDirectory)
@@ -299,7 +297,7 @@ class Survey:
             self._bounds is not None,
         )
 
-    def _units_of_segments(self) -> tuple[npt.NDArray[np.int64], dict[int, Path]]:
+    def _units_of_segments(self) -> tuple[IntArray, dict[int, Path]]:
         """Return bounds of all segments and of the rows between them, and the files by unit."""
         known = self._state != RowState.MISSING
         changes = np.flatnonzero(np.diff(known, prepend=False)).tolist()
@@ -331,9 +329,7 @@ class Survey:
         self._reasons.update(segment.reasons)
 
 
-def valid_segment(
-    run: RunDirectory, unit: int, bounds: npt.NDArray[np.int64], fingerprint: str
-) -> Path | None:
+def valid_segment(run: RunDirectory, unit: int, bounds: IntArray, fingerprint: str) -> Path | None:
     """Return the valid segment file of `unit` in any shard; None if there is none.
 
     Segments are read in path order until a valid segment is found, as in `survey`. Parameters and
@@ -353,9 +349,7 @@ def _read_or_reject(path: Path, *, any_name: bool = False) -> Segment | Rejected
         return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
 
 
-def _misfit(
-    path: Path, segment: Segment, bounds: npt.NDArray[np.int64] | None, fingerprint: str
-) -> str:
+def _misfit(path: Path, segment: Segment, bounds: IntArray | None, fingerprint: str) -> str:
     """Return why a valid segment does not belong to a run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
@@ -387,13 +381,11 @@ def _difference(path: Path, copy: Segment) -> str:
         return ""  # `path` was damaged after its first read; the next reader reports the damage
 
 
-def _quarantined(state: npt.NDArray[np.uint8]) -> int:
+def _quarantined(state: ByteArray) -> int:
     return int((state == RowState.QUARANTINED).sum())
 
 
-def _record(
-    segment: Segment, state: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]
-) -> None:
+def _record(segment: Segment, state: ByteArray, scores: Float32Array) -> None:
     """Copy the states and scores of `segment` into `state` and `scores`, the arrays of all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state

@@ -18,9 +18,16 @@ from typing import Any, Final, Self, TypeVar
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import RealArray, finite_rows
+from virnucpro.arrays import (
+    AnyArray,
+    BoolArray,
+    ByteArray,
+    Float32Array,
+    IntArray,
+    RealArray,
+    finite_rows,
+)
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import run_of_part
@@ -81,7 +88,7 @@ class SegmentForm:
             return int.from_bytes(image[self.unit_at : self.unit_at + 8], "little", signed=True)
         return None
 
-    def arrays_of(self, image: bytes) -> dict[str, npt.NDArray[Any]]:
+    def arrays_of(self, image: bytes) -> dict[str, AnyArray]:
         """Return the arrays of an image of this form, in the memory of `image`."""
         return {
             name: np.frombuffer(image, dtype, math.prod(shape), offset).reshape(shape)
@@ -134,13 +141,13 @@ class Segment:
 
     unit: int
     fingerprint: str
-    rows: npt.NDArray[np.int64]
-    state: npt.NDArray[np.uint8]
+    rows: IntArray
+    state: ByteArray
     embeddings: RealArray | None
-    scores: npt.NDArray[np.float32] | None
+    scores: Float32Array | None
     reasons: Mapping[int, str] = field(default_factory=dict)
     residues: RealArray | None = None
-    counts: npt.NDArray[np.int64] | None = None
+    counts: IntArray | None = None
 
 
 def encode_segment(segment: Segment) -> bytes:
@@ -337,7 +344,7 @@ def _decode_hdf5(image: bytes) -> Segment:
         return _segment(int(file.attrs["unit"]), str(file.attrs["fingerprint"]), columns)
 
 
-def _segment(unit: int, fingerprint: str, columns: Mapping[str, npt.NDArray[Any]]) -> Segment:
+def _segment(unit: int, fingerprint: str, columns: Mapping[str, AnyArray]) -> Segment:
     reasons = json.loads(columns["reasons"].tobytes())
     return Segment(
         unit,
@@ -352,7 +359,7 @@ def _segment(unit: int, fingerprint: str, columns: Mapping[str, npt.NDArray[Any]
     )
 
 
-def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:
+def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> AnyArray:
     """Return a dataset as an array in the memory of `image`, in half the time that h5py needs."""
     shape = dataset.shape
     values = np.frombuffer(image, dataset.dtype, math.prod(shape), dataset.get_offset())
@@ -441,8 +448,8 @@ def _in_threads(
 
 def _residues_problem(
     residues: RealArray | None,
-    counts: npt.NDArray[np.int64] | None,
-    quarantined: npt.NDArray[np.bool_],
+    counts: IntArray | None,
+    quarantined: BoolArray,
 ) -> str:
     """Describe an invalid array of the vectors of residues; return "" if both are valid or None."""
     if residues is None and counts is None:
@@ -458,9 +465,7 @@ def _residues_problem(
     return "" if finite_rows(residues).all() else "residues are not all finite"
 
 
-def _numbers_problem(
-    name: str, values: RealArray | None, quarantined: npt.NDArray[np.bool_]
-) -> str:
+def _numbers_problem(name: str, values: RealArray | None, quarantined: BoolArray) -> str:
     """Describe invalid numbers of rows; return "" if they are valid or None."""
     if values is None:
         return ""

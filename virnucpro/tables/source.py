@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import BoolArray, FloatArray, IntArray
+from virnucpro.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
 from virnucpro.classifier.calibration import Calibration
 from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
@@ -119,7 +119,7 @@ def likely_sources(
     return sources
 
 
-def agreeing(sources: IntArray, viral: BoolArray, call: npt.NDArray[np.uint8]) -> IntArray:
+def agreeing(sources: IntArray, viral: BoolArray, call: ByteArray) -> IntArray:
     """Return the source of each record, or -1 where it contradicts the call.
 
     Parameters
@@ -133,7 +133,7 @@ def agreeing(sources: IntArray, viral: BoolArray, call: npt.NDArray[np.uint8]) -
     return np.where(call == opposite, -1, sources)
 
 
-def length_class(lengths: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+def length_class(lengths: AnyArray) -> npt.NDArray[np.intp]:
     """Return the position of each length (n,) in `LENGTH_CLASSES`."""
     classes: npt.NDArray[np.intp] = np.digitize(lengths, list(LENGTH_CLASSES.values())[1:])
     return classes

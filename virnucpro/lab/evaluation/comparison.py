@@ -10,8 +10,8 @@ from itertools import combinations
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.lab.evaluation.answers import Answers, Tool, answers_of
 from virnucpro.lab.evaluation.fragments import Fragment, group_key
 from virnucpro.lab.evaluation.labels import CLASS_NAMES
@@ -24,7 +24,7 @@ LEVEL: Final = 0.95
 """Confidence level of the intervals."""
 
 Interval: TypeAlias = tuple[float, float]
-_Draws: TypeAlias = Mapping[str, NDArray[np.float64]]
+_Draws: TypeAlias = Mapping[str, FloatArray]
 
 _AT_ONCE: Final = 4_000_000
 _TOO_FEW: Final = 2
@@ -47,7 +47,7 @@ class _Subset:
     kingdom: str
     group: str
     viral: bool | None
-    mask: NDArray[np.bool_]
+    mask: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _no_interval(groups: Groups, n_resamples: int) -> str:
     return ""
 
 
-def _counts(viral: NDArray[np.bool_], groups: Groups, answers: Answers) -> dict[str, int]:
+def _counts(viral: BoolArray, groups: Groups, answers: Answers) -> dict[str, int]:
     return {
         "n_viral": int(viral.sum()),
         "n_non_viral": int((~viral).sum()),
@@ -235,9 +235,9 @@ def _counts(viral: NDArray[np.bool_], groups: Groups, answers: Answers) -> dict[
 
 def _drawn_figures(
     answers: Answers,
-    viral: NDArray[np.bool_],
+    viral: BoolArray,
     groups: Groups,
-    counts: NDArray[np.int64],
+    counts: IntArray,
     prevalence: float,
 ) -> _Draws:
     step = max(1, _AT_ONCE // len(viral))
@@ -248,7 +248,7 @@ def _drawn_figures(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _interval(values: NDArray[np.float64]) -> Interval:
+def _interval(values: FloatArray) -> Interval:
     """Return the percentiles of the defined values; NaN if fewer than half are defined."""
     known = values[~np.isnan(values)]
     if 2 * len(known) < len(values):

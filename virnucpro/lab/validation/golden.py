@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.arrays import Float32Array, FloatArray
 from virnucpro.bundles.manifest import Bundle
@@ -88,7 +87,7 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> Floa
     return encoder.vectors(encoder.tokenise(texts))
 
 
-def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
+def project(vectors: Float32Array) -> FloatArray:
     """Return the projections of n vectors onto the fixed random directions.
 
     Input: (n, dim) float32. Result: (n, DIRECTIONS) float64.
