@@ -61,7 +61,7 @@ def test_a_batch_is_copied_to_the_gpu_without_a_wait(gpu, nothing_waits):
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1)])
-def test_means_by_segments_equal_means_by_runs_on_a_gpu(gpu, nothing_waits, dtype, first, last):
+def test_means_by_segments_equal_means_by_groups_on_a_gpu(gpu, nothing_waits, dtype, first, last):
     packed = packed_of([length + 2 for length in LENGTHS])
     hidden = drawn(len(packed.tokens), 40).to(dtype)
     hidden[packed.total :] = torch.nan
