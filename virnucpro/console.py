@@ -34,7 +34,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 def printable(text: str) -> str:
     r"""Return `text` in a form safe to print: control characters become escapes, as ``\x1b``."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def shortened(name: str) -> str:
@@ -56,7 +56,7 @@ def encoded_name(name: str) -> str:
     # much faster than the regular expression
     if name.isprintable() and "%" not in name and not name.startswith(_RISKY):
         return name
-    return _ENCODED.sub(lambda match: "".join(f"%{one:02X}" for one in match[0].encode()), name)
+    return _ENCODED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
 
 
 def duration(seconds: float) -> str:

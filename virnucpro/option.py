@@ -73,7 +73,7 @@ def option(default: object, *flags: str, **about: Any) -> Any:  # noqa: ANN401 -
 
 def like(declared: type, name: str, default: object = MISSING) -> Any:  # noqa: ANN401 - see above
     """Return the field of an option that another dataclass has, perhaps with another default."""
-    [known] = [one for one in fields(declared) if one.name == name]
+    [known] = [known for known in fields(declared) if known.name == name]
     about: Option = known.metadata[_KEY]
     if default is MISSING:
         return field(default=known.default, metadata=known.metadata)
@@ -87,24 +87,27 @@ def declaration(*flags: str, **about: Any) -> dict[str, Option]:  # noqa: ANN401
 
 def options_of(declared: type) -> dict[str, Option]:
     """Return the options of a dataclass by the names of their fields."""
-    return {one.name: one.metadata[_KEY] for one in fields(declared) if _KEY in one.metadata}
+    return {
+        known.name: known.metadata[_KEY] for known in fields(declared) if _KEY in known.metadata
+    }
 
 
 def inherited(declared: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that change numbers, with their values in the parameters of a run."""
-    return {name: parameters[name] for name, one in options_of(declared).items() if one.in_numbers}
+    options = options_of(declared).items()
+    return {name: parameters[name] for name, about in options if about.in_numbers}
 
 
 def chosen_outputs(declared: type, options: object) -> dict[str, bool]:
     """Return the switches of outputs that are given, with their values in `options`."""
-    names = [name for name, one in options_of(declared).items() if one.is_output]
+    names = [name for name, about in options_of(declared).items() if about.is_output]
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def values_of(declared: type, options: object) -> dict[str, Any]:
     """Return the fields of `declared` with their values in `options`, an instance of a subclass."""
-    return {one.name: getattr(options, one.name) for one in fields(declared)}
+    return {known.name: getattr(options, known.name) for known in fields(declared)}
 
 
 def from_options(
@@ -141,7 +144,7 @@ def _with_options(made: Callable[..., _Options], function: Callable[..., _Result
         except TypeError as error:
             message = f"{function.__name__}() {error}"
             raise TypeError(message) from None
-        return function(*[bound.pop(one.name) for one in leading], made(**bound))
+        return function(*[bound.pop(parameter.name) for parameter in leading], made(**bound))
 
     vars(call)["__signature__"] = public
     call.__doc__ = f"{inspect.getdoc(function)}\n\n{_documentation(made)}"
@@ -150,20 +153,20 @@ def _with_options(made: Callable[..., _Options], function: Callable[..., _Result
 
 def _documentation(declared: Any) -> str:  # noqa: ANN401 - a dataclass
     lines = ["Options", "-------"]
-    for name, one in options_of(declared).items():
-        lines += [name, f"    {help_text(declared, name, one)}"]
+    for name, about in options_of(declared).items():
+        lines += [name, f"    {help_text(declared, name, about)}"]
     return "\n".join(lines)
 
 
-def help_text(declared: type, name: str, one: Option) -> str:
+def help_text(declared: type, name: str, about: Option) -> str:
     """Return the help of an option with its default."""
     default = {known.name: known.default for known in fields(declared)}[name]
-    if one.default_text is not None:
-        return f"{one.help}; default: {one.default_text}"
+    if about.default_text is not None:
+        return f"{about.help}; default: {about.default_text}"
     if default is MISSING or default is None or isinstance(default, bool):
-        return one.help
+        return about.help
     text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    return f"{one.help}; default: {f'{default:g} s' if one.parse is seconds else text}"
+    return f"{about.help}; default: {f'{default:g} s' if about.parse is seconds else text}"
 
 
 def integer_from(least: int) -> Callable[[str], int]:

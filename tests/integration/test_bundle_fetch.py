@@ -20,7 +20,7 @@ from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
-from virnucpro.encoders.encoder import mean_of_runs, pack
+from virnucpro.encoders.encoder import mean_of_sequences, pack
 from virnucpro.errors import BundleError
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("one_process")]
@@ -195,7 +195,7 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     tokens = BpeTokeniser(tmp_path / "tokenizer.json")([text.encode() for text in stretches])
     with torch.no_grad():
         packed = pack(tokens)
-        nucleotide = mean_of_runs(*module.states(packed, [len(module.encoder.layer)]), packed)
+        nucleotide = mean_of_sequences(*module.states(packed, [len(module.encoder.layer)]), packed)
     protein = fair_esms_vectors(published_files / "esm2_tiny.pt", peptides)
     expected = torch.cat([nucleotide, protein], dim=1)
     with h5py.File(run / "embeddings.h5") as file:

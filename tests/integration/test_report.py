@@ -11,8 +11,8 @@ import pytest
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.report.html import page
-from virnucpro.report.lengths import LENGTH_CLASSES
 from virnucpro.run_dir import RunDirectory
+from virnucpro.tables.source import LENGTH_CLASSES
 
 pytestmark = pytest.mark.usefixtures("one_process")
 

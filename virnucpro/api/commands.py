@@ -59,14 +59,14 @@ def evaluate(outdir: str | os.PathLike[str], **options: Any) -> Any:  # noqa: AN
 
 def list_bundles() -> dict[str, Bundle]:
     """Return the embedded and installed bundles that can be used, by name."""
-    return {name: one for name, one in listed().items() if isinstance(one, Bundle)}
+    return {name: bundle for name, bundle in listed().items() if isinstance(bundle, Bundle)}
 
 
 def _run(command: str, outdir: str | os.PathLike[str], options: dict[str, Any]) -> None:
     leave_unguarded_import()
     parser = argparse.ArgumentParser(exit_on_error=False)
     import_module(f"virnucpro.cli.commands.{command}_command").add_options(parser)
-    actions = {one.dest: one for one in parser._actions}  # noqa: SLF001 - has no public name
+    actions = {action.dest: action for action in parser._actions}  # noqa: SLF001 - has no public name
     words = [f"--outdir={os.fspath(outdir)}"]
     for name, value in options.items():
         if name not in actions:
@@ -91,4 +91,4 @@ def _words(action: argparse.Action, value: Any) -> list[str]:  # noqa: ANN401 - 
         return [flag, *map(str, values)]
     if not isinstance(action, argparse._AppendAction):  # noqa: SLF001 - has no public name
         values = [",".join(map(str, values))]
-    return [f"{flag}={one}" for one in values]
+    return [f"{flag}={text}" for text in values]

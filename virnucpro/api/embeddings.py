@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
-from virnucpro.arrays import IntArray, RealArray
+from virnucpro.arrays import BoolArray, Float32Array, IntArray, RealArray
 from virnucpro.compute.in_memory import RunVectors
 from virnucpro.errors import RunError, StoreError, UsageError
 from virnucpro.extras import require_extra
@@ -62,7 +62,7 @@ class Embeddings(RunOutput):
         folder: RunFolder,
         ids: list[str],
         matrix: RealArray,
-        found: npt.NDArray[np.bool_],
+        found: BoolArray,
         level: Level,
         views: Mapping[str, int],
         offsets: IntArray | None = None,
@@ -270,9 +270,7 @@ def _stored(path: Path) -> RunVectors:
         ) from error
 
 
-def _means(
-    matrix: RealArray, found: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+def _means(matrix: RealArray, found: BoolArray, bounds: IntArray) -> tuple[Float32Array, BoolArray]:
     """Return the mean vector of each group of consecutive items, and whether it has any item.
 
     Parameters

@@ -33,22 +33,22 @@ Keywords: TypeAlias = Mapping[str, Keyword]
 
 def keywords_of(declared: type) -> Keywords:
     """Return the keyword arguments of a function with the options of a dataclass."""
-    defaults = {one.name: one.default for one in fields(declared)}
+    defaults = {field.name: field.default for field in fields(declared)}
     found = {}
-    for name, one in options_of(declared).items():
-        switch = one.metavar is None and one.choices is None
-        keyword = Keyword(name, one.choices or (), not defaults[name] if switch else None)
-        found.update(dict.fromkeys(one.flags, keyword))
+    for name, option in options_of(declared).items():
+        switch = option.metavar is None and option.choices is None
+        keyword = Keyword(name, option.choices or (), not defaults[name] if switch else None)
+        found.update(dict.fromkeys(option.flags, keyword))
     return found
 
 
 def keywords_of_actions(actions: Iterable[argparse.Action]) -> Keywords:
     """Return the keyword arguments that stand for the options of a parser."""
     found = {}
-    for one in actions:
-        choices = tuple(map(str, one.choices or ()))
-        keyword = Keyword(one.dest, choices, one.const if one.nargs == 0 else None)
-        found.update(dict.fromkeys(one.option_strings, keyword))
+    for action in actions:
+        choices = tuple(map(str, action.choices or ()))
+        keyword = Keyword(action.dest, choices, action.const if action.nargs == 0 else None)
+        found.update(dict.fromkeys(action.option_strings, keyword))
     return found
 
 

@@ -46,7 +46,7 @@ class _StreamOptions(StreamOptions):
 
 def _given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - one of the classes above
     """Return the options that are arguments, without `view`."""
-    names = (one.name for one in fields(options) if one.init and one.name != "view")
+    names = (option.name for option in fields(options) if option.init and option.name != "view")
     return {name: getattr(options, name) for name in names}
 
 

@@ -103,8 +103,8 @@ def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
 
     In errors about this file, ``source`` replaces its path.
     """
-    paths = tuple(one for one in inputs if isinstance(one, str))
-    streams = [one.stream for one in inputs if isinstance(one, OpenInput)]
+    paths = tuple(source for source in inputs if isinstance(source, str))
+    streams = [source.stream for source in inputs if isinstance(source, OpenInput)]
     if not streams:
         yield InputFiles(paths)
         return
@@ -146,7 +146,7 @@ def _columns(table: Any) -> tuple[Iterable[str], Iterable[object]]:  # noqa: ANN
     """Return names and sequences of a DataFrame or a Series, whose names are in its index."""
     if not hasattr(table, "columns"):
         return map(str, table.index), table
-    own = [next((one for one in known if one in table), None) for known in (_NAMES, _SEQUENCES)]
+    own = [next((name for name in known if name in table), None) for known in (_NAMES, _SEQUENCES)]
     if own[1] is None:
         raise UsageError(
             f"source has the columns {', '.join(map(str, table.columns))}: rename that of the "
@@ -172,8 +172,8 @@ def _named(entry: Any, number: int) -> tuple[object, object]:  # noqa: ANN401 - 
         return f"sequence_{number}", entry
     if isinstance(entry, tuple | list) and len(entry) == 2:
         return entry[0], entry[1]
-    name = next((one for one in _NAMES if isinstance(getattr(entry, one, None), str)), None)
-    letters = next((one for one in _SEQUENCES if hasattr(entry, one)), None)
+    name = next((key for key in _NAMES if isinstance(getattr(entry, key, None), str)), None)
+    letters = next((key for key in _SEQUENCES if hasattr(entry, key)), None)
     if name is None or letters is None:
         raise UsageError(
             f"source, entry {number}: give a pair (name, sequence), or an object with id and seq "

@@ -62,7 +62,7 @@ def open_bundle(name_or_path: str) -> Bundle:
         if not isinstance(config, CompositionConfig):  # which has no weights
             weights = spec.file("weights")  # the first of several files, if the model is large
             files = [spec.file(role) for role in spec.files if role.startswith("weights")]
-            shapes = {name: one for path in files for name, one in read_shapes(path).items()}
+            shapes = {name: shape for path in files for name, shape in read_shapes(path).items()}
             config.require_weights(shapes, weights)
     if bundle.head is not None:
         dim = sum(encoder.dim for encoder in bundle.encoders)
@@ -87,7 +87,7 @@ def viral_classes(bundle: Bundle) -> tuple[str, ...]:
     if bundle.head is None or not bundle.classes:
         return ()
     viral = read_tensors(bundle.head, (VIRAL,))[VIRAL]
-    return tuple(name for name, one in zip(bundle.classes, viral, strict=True) if one)
+    return tuple(name for name, is_viral in zip(bundle.classes, viral, strict=True) if is_viral)
 
 
 def find_bundle(name_or_path: str) -> Path:

@@ -104,11 +104,11 @@ def import_classifier(
         installed: Bundle | None = None
         if isinstance(encoders, OwnFiles):
             own = _own_encoders(encoders)
-            parts.sources |= {one.view: _sources(*one.paths) for one in own}
+            parts.sources |= {encoder.view: _sources(*encoder.paths) for encoder in own}
         else:
             installed = _installed(data, encoders)
             known = claimed_sources(installed)
-            views = [one.view for one in installed.encoders]
+            views = [spec.view for spec in installed.encoders]
             parts.sources |= {view: known[view] for view in views}
             parts.unverified |= set(views) - parts_converted_here(data, installed.path)
         refuse_other_content(
@@ -117,8 +117,8 @@ def import_classifier(
         with install(data, parts) as folder:
             parts.head = convert_classifier(isolate, classifier, folder)
             parts.encoders += [
-                convert_encoder(isolate, one.architecture, one.name, one.paths, folder)
-                for one in own
+                convert_encoder(isolate, encoder.architecture, encoder.name, encoder.paths, folder)
+                for encoder in own
             ]
             if installed is not None:
                 parts.encoders += copy_encoders(installed, folder)

@@ -151,7 +151,9 @@ class Bundle:
 
     def as_json(self) -> bytes:
         """Return the content of bundle.json."""
-        names = (one.name for one in fields(self) if one.name not in {"path", "piece", "record"})
+        names = (
+            entry.name for entry in fields(self) if entry.name not in {"path", "piece", "record"}
+        )
         content = {name: getattr(self, name) for name in names}
         if self.record is not None:
             content["record"] = {
@@ -286,7 +288,7 @@ class _Reader:
     def each(self, key: str) -> list["_Reader"]:
         entries = self.take(key, list)
         location = f"{self._location}/{key}".lstrip("/")
-        return [_Reader(self.path, one, f"{location}[{i}]") for i, one in enumerate(entries)]
+        return [_Reader(self.path, entry, f"{location}[{i}]") for i, entry in enumerate(entries)]
 
     def strings(self, key: str) -> tuple[str, ...]:
         values = self.take(key, list)
@@ -398,10 +400,10 @@ def _problems(bundle: Bundle) -> Iterator[str]:
 def _item_problems(bundle: Bundle) -> Iterator[str]:
     if bundle.items not in _ITEMS:
         yield f"has the unknown items {bundle.items!r}; known are {', '.join(_ITEMS)}"
-    if bundle.items == "window" and any(one.view == "protein" for one in bundle.encoders):
+    if bundle.items == "window" and any(spec.view == "protein" for spec in bundle.encoders):
         yield "has a protein encoder, which cannot read whole windows"
     if bundle.record is not None and bundle.piece is not None:
         if bundle.piece < bundle.window:
             yield f"needs pieces of at least a window, not of {bundle.piece} bases"
-        if [one.view for one in bundle.record.encoders] != ["nucleotide"]:
+        if [spec.view for spec in bundle.record.encoders] != ["nucleotide"]:
             yield "needs one encoder of nucleotides for records"

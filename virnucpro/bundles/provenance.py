@@ -63,9 +63,9 @@ def _digests(files: object) -> dict[str, str]:
     return {name: digest for name, digest in files.items() if isinstance(digest, str)}
 
 
-def same_content(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+def same_content(digests: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Return True if the files in `one` and `other` have the same digests; names are ignored."""
-    return sorted(one.values()) == sorted(other.values())
+    return sorted(digests.values()) == sorted(other.values())
 
 
 def refuse_other_content(

@@ -14,12 +14,20 @@ has no call. A quarantined one will never have a score, so the call ignores it.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import ByteArray, Float32Array, IntArray
+from virnucpro.arrays import (
+    AnyArray,
+    BoolArray,
+    ByteArray,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    IntArray,
+)
 from virnucpro.classifier.calibration import LOGIT_LIMIT
 from virnucpro.encoders.genes.inputs import FACTS
 from virnucpro.sequences.items import WINDOW_ITEM
@@ -99,7 +107,7 @@ class WindowCalls:
     evidence: ByteArray
     status: ByteArray
 
-    def logits(self) -> NDArray[np.float64]:
+    def logits(self) -> FloatArray:
         """Return ``log(virus) - log(others)``, within `LOGIT_LIMIT`; NaN if not scored."""
         return _logits(self.others, self.virus)
 
@@ -130,7 +138,7 @@ class PieceScores:
     """
 
     first: IntArray
-    length: NDArray[np.int32]
+    length: Int32Array
     scores: Float32Array
     state: ByteArray
 
@@ -165,10 +173,10 @@ class RecordScores:
     """
 
     score: Float32Array
-    logit: NDArray[np.float64]
+    logit: FloatArray
     length: IntArray
-    record_logit: NDArray[np.float64]
-    facts: NDArray[np.float64]
+    record_logit: FloatArray
+    facts: FloatArray
     n_windows: IntArray
     n_scored: IntArray
     n_missing: IntArray
@@ -177,7 +185,7 @@ class RecordScores:
     evidence: ByteArray
     status: ByteArray
 
-    def fact(self, name: str) -> NDArray[np.float64]:
+    def fact(self, name: str) -> FloatArray:
         """Return the fact of this name, one of `FACTS`, (n_records,); NaN if it is not known."""
         number = FACTS.index(name)
         if number >= self.facts.shape[1]:
@@ -285,7 +293,7 @@ def score_records(
 
     logit = windows.logits()
 
-    def total(values: NDArray[Any]) -> NDArray[np.float64]:
+    def total(values: AnyArray) -> FloatArray:
         return _group(np.add, record_first_window, np.where(scored, values, 0), 0, np.float64)
 
     with np.errstate(invalid="ignore"):
@@ -310,7 +318,7 @@ def score_records(
     )
 
 
-def _of_pieces(pieces: PieceScores) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_pieces(pieces: PieceScores) -> tuple[FloatArray, FloatArray]:
     """Return mean logit and sums of facts of each record; NaN without a scored piece."""
     done = pieces.state == RowState.DONE
     weight = np.where(done, pieces.length, 0).astype(np.float64)
@@ -327,10 +335,10 @@ def _of_pieces(pieces: PieceScores) -> tuple[NDArray[np.float64], NDArray[np.flo
     return mean, facts
 
 
-def _logits(others: Float32Array, virus: Float32Array) -> NDArray[np.float64]:
+def _logits(others: Float32Array, virus: Float32Array) -> FloatArray:
     with np.errstate(divide="ignore"):
         logit = np.log(virus.astype(np.float64)) - np.log(others)
-    limited: NDArray[np.float64] = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+    limited: FloatArray = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
     return limited
 
 
@@ -348,7 +356,7 @@ def _structural_status(record_status: ByteArray) -> ByteArray:
 
 
 def _group(
-    ufunc: np.ufunc, first: IntArray, values: NDArray[Any], empty: float, dtype: type[Number]
+    ufunc: np.ufunc, first: IntArray, values: AnyArray, empty: float, dtype: type[Number]
 ) -> NDArray[Number]:
     """Reduce the values of each group to one number with `ufunc`; return one number per group.
 
@@ -362,7 +370,7 @@ def _group(
     return result
 
 
-def _count(first: IntArray, values: NDArray[np.bool_]) -> IntArray:
+def _count(first: IntArray, values: BoolArray) -> IntArray:
     return _group(np.add, first, values, 0, np.int64)
 
 

@@ -10,8 +10,8 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, ByteArray, FloatArray
 from virnucpro.classifier.calibration import Calibration, q_values
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
@@ -65,9 +65,9 @@ class RecordQuality:
         (n_records,) bool, False for a record of low complexity.
     """
 
-    gc: NDArray[np.float64]
-    known: NDArray[np.float64]
-    complex: NDArray[np.bool_]
+    gc: FloatArray
+    known: FloatArray
+    complex: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class RecordCalls:
         Share of viral records that was assumed; None without a calibration or a scored record.
     """
 
-    call: NDArray[np.uint8]
-    calibrated: NDArray[np.float64]
-    probability: NDArray[np.float64]
-    fdr: NDArray[np.float64]
-    tier: NDArray[np.uint8]
-    reason: NDArray[np.uint8]
-    flags: NDArray[np.uint8]
+    call: ByteArray
+    calibrated: FloatArray
+    probability: FloatArray
+    fdr: FloatArray
+    tier: ByteArray
+    reason: ByteArray
+    flags: ByteArray
     prevalence: Prevalence | None
 
     @property
@@ -155,7 +155,7 @@ def call_records(
 
 def _by_probability(
     records: RecordScores,
-    scored: NDArray[np.bool_],
+    scored: BoolArray,
     calibration: Calibration,
     options: CallOptions,
     quality: RecordQuality | None,
@@ -195,7 +195,7 @@ def _by_probability(
 
 def _log_odds(
     records: RecordScores, calibration: Calibration, quality: RecordQuality | None
-) -> NDArray[np.float64]:
+) -> FloatArray:
     if calibration.records is None:
         return calibration.log_odds(records.logit, records.n_scored, records.scored_bases)
     # Unknown bases are no evidence: a record counts as one of its known bases.
@@ -207,10 +207,10 @@ def _log_odds(
 
 def _abstentions(
     records: RecordScores,
-    scored: NDArray[np.bool_],
+    scored: BoolArray,
     calibration: Calibration,
     quality: RecordQuality | None,
-) -> NDArray[np.uint8]:
+) -> ByteArray:
     """Return the reason why each record cannot be called, `Reason.NONE` if it can."""
     with np.errstate(invalid="ignore"):
         share = records.n_scored / records.n_windows
@@ -224,9 +224,7 @@ def _abstentions(
     return reason
 
 
-def _flags(
-    quality: RecordQuality | None, calibration: Calibration, n_records: int
-) -> NDArray[np.uint8]:
+def _flags(quality: RecordQuality | None, calibration: Calibration, n_records: int) -> ByteArray:
     flags = np.zeros(n_records, np.uint8)
     if quality is None:
         return flags
@@ -258,7 +256,7 @@ def require_applicable(options: CallOptions, *, calibrated: bool) -> None:
 
 
 def _by_score(
-    records: RecordScores, scored: NDArray[np.bool_], thresholds: Thresholds, options: CallOptions
+    records: RecordScores, scored: BoolArray, thresholds: Thresholds, options: CallOptions
 ) -> RecordCalls:
     """Return the calls of a bundle without calibration, by the thresholds of the score."""
     require_applicable(options, calibrated=False)
@@ -281,9 +279,7 @@ def _by_score(
     )
 
 
-def _three_way(
-    scored: NDArray[np.bool_], viral: NDArray[np.bool_], non_viral: NDArray[np.bool_]
-) -> NDArray[np.uint8]:
+def _three_way(scored: BoolArray, viral: BoolArray, non_viral: BoolArray) -> ByteArray:
     call = np.full(len(scored), Call.NOT_SCORED, np.uint8)
     call[scored] = Call.AMBIGUOUS
     call[scored & non_viral] = Call.NON_VIRAL

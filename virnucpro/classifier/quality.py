@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import BoolArray, ByteArray, IntArray
 from virnucpro.classifier.decision import RecordQuality
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.spec import RecordStatus
@@ -95,7 +95,7 @@ def _sample(index: SequenceIndex, record: int) -> bytes:
     return b"".join(index.record_sequence(record, a, a + _BLOCK_BASES) for a in starts)
 
 
-def _examine(samples: Sequence[bytes]) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+def _examine(samples: Sequence[bytes]) -> tuple[IntArray, IntArray, BoolArray]:
     """Return lengths, `_count_triplets` and `is_complex` of at most `_RECORDS` samples."""
     lengths = np.fromiter(map(len, samples), np.int64, len(samples))
     numbers = np.arange(len(samples), dtype=np.uint32)
@@ -116,12 +116,12 @@ def _examine(samples: Sequence[bytes]) -> tuple[IntArray, IntArray, NDArray[np.b
     return lengths, counts, (n_triplets < _SHORTEST) | (entropy >= _ENTROPY) & varied
 
 
-def _joined(samples: Sequence[bytes]) -> NDArray[np.uint8]:
+def _joined(samples: Sequence[bytes]) -> ByteArray:
     """Return the codes of all samples; an unknown base follows each of them, and 12 the last."""
     return np.frombuffer(b"N".join([*samples, b"N" * _WORD]).translate(_CODES), np.uint8)
 
 
-def _count_triplets(codes: NDArray[np.uint8], owner: NDArray[np.uint32], n: int) -> IntArray:
+def _count_triplets(codes: ByteArray, owner: NDArray[np.uint32], n: int) -> IntArray:
     """Return the number of bases of each sample by the codes of the base and of the next two.
 
     The counts are int64 (n, 8, 8, 8). `owner` has the sample of each base.
@@ -132,7 +132,7 @@ def _count_triplets(codes: NDArray[np.uint8], owner: NDArray[np.uint32], n: int)
     return np.bincount(owner << 9 | triplets, minlength=n << 9).reshape(n, 8, 8, 8)
 
 
-def _words(codes: NDArray[np.uint8], owner: NDArray[np.uint32], step: int) -> NDArray[np.uint32]:
+def _words(codes: ByteArray, owner: NDArray[np.uint32], step: int) -> NDArray[np.uint32]:
     """Return every `step`-th 12-mer without unknown bases, behind the number of its sample."""
     c, unknown = codes & 3, codes >> 2
     c = c[:-2] << 4 | c[1:-1] << 2 | c[2:]

@@ -9,12 +9,11 @@ classifier had not seen (decisions 0063 and 0086).
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import BoolArray, FloatArray, IntArray
+from virnucpro.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from virnucpro.classifier.calibration import LOGIT_LIMIT, Calibration
 from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls
 from virnucpro.classifier.decision import Reason, RecordCalls
@@ -41,7 +40,7 @@ class Costs:
     start: int
 
 
-def viral_windows(evidence: IntArray, first: IntArray, costs: Costs) -> NDArray[np.bool_]:
+def viral_windows(evidence: IntArray, first: IntArray, costs: Costs) -> BoolArray:
     """Return which windows are viral on the best path of each record.
 
     Parameters
@@ -80,7 +79,7 @@ def viral_windows(evidence: IntArray, first: IntArray, costs: Costs) -> NDArray[
     decided = viral | (lead < -costs.enter)
     viral[tails], decided[tails] = lead[tails] > 0, True
     places = np.where(decided, np.arange(len(lead)), len(lead))
-    result: NDArray[np.bool_] = viral[np.minimum.accumulate(places[::-1])[::-1]]
+    result: BoolArray = viral[np.minimum.accumulate(places[::-1])[::-1]]
     return result
 
 
@@ -200,7 +199,7 @@ def _in_block(
     heads = _heads(viral, owner)
     stretch = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(owner))))
 
-    def total(values: NDArray[Any]) -> FloatArray:
+    def total(values: AnyArray) -> FloatArray:
         sums = np.bincount(stretch[scored], values[scored], len(heads))
         return sums.astype(np.float64)  # integers for no stretch at all
 

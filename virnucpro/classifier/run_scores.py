@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import ByteArray
 from virnucpro.classifier.consensus import (
     PieceScores,
     RecordScores,
@@ -137,7 +137,7 @@ def piece_scores(
     )
 
 
-def _status_without_item(index: SequenceIndex, first: int, last: int) -> NDArray[np.uint8]:
+def _status_without_item(index: SequenceIndex, first: int, last: int) -> ByteArray:
     """Return the status of each of the windows ``first`` to ``last - 1`` if it has no item."""
     if index.spec.kind != "windows":
         return np.full(last - first, Status.NO_OPEN_FRAME, np.uint8)

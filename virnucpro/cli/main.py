@@ -146,7 +146,9 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_words(self, words: Sequence[str]) -> None:
         # the names of the commands or actions, if this parser has any
-        names = next((one.choices for one in self._actions if one.nargs == argparse.PARSER), None)
+        names = next(
+            (action.choices for action in self._actions if action.nargs == argparse.PARSER), None
+        )
         known = self._option_string_actions
         empty = names is None and "" in words
         for word in words[: words.index("--")] if "--" in words else words:
@@ -180,7 +182,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"virnucpro {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listed = [(group, *one) for group, members in _GROUPS.items() for one in members.items()]
+    listed = [(group, *entry) for group, members in _GROUPS.items() for entry in members.items()]
     for group, name, text in listed:
         command = commands.add_parser(name, help=text)
         if name in words:

@@ -36,15 +36,15 @@ def add(
         Title of one group for all of these options; "" for the groups of the options.
     """
     options: dict[str, tuple[type, Option]] = {}
-    for one in declared:
-        for name, known in options_of(one).items():
+    for owner in declared:
+        for name, known in options_of(owner).items():
             if name not in without and (not only or name in only):
-                options.setdefault(name, (one, known))
-    required = {one.name for one in fields(declared[0]) if one.default is MISSING}
-    for name, (one, known) in sorted(options.items(), key=lambda item: _place(item[1][1])):
+                options.setdefault(name, (owner, known))
+    required = {field.name for field in fields(declared[0]) if field.default is MISSING}
+    for name, (owner, known) in sorted(options.items(), key=lambda item: _place(item[1][1])):
         group = _group(parser, title or known.group)
-        text = help_text(one, name, known) + "; may be repeated" * known.repeated
-        keywords = _keywords(one, name, known)
+        text = help_text(owner, name, known) + "; may be repeated" * known.repeated
+        keywords = _keywords(owner, name, known)
         if not only and name in required:
             keywords["required"] = True
         group.add_argument(*known.flags, dest=name, help=text, **keywords)
@@ -62,7 +62,7 @@ def _group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGro
 
 
 def _keywords(declared: type, name: str, option: Option) -> dict[str, Any]:
-    field = next(one for one in fields(declared) if one.name == name)
+    field = next(member for member in fields(declared) if member.name == name)
     keywords: dict[str, Any] = {"default": argparse.SUPPRESS}
     if option.metavar is None and option.choices is None:
         return keywords | {"action": "store_const", "const": not field.default}
@@ -77,7 +77,7 @@ def _keywords(declared: type, name: str, option: Option) -> dict[str, Any]:
 def chosen(declared: type, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a dataclass that are given on the command line, with their values."""
     given = vars(arguments)
-    return {one.name: given[one.name] for one in fields(declared) if one.name in given}
+    return {field.name: given[field.name] for field in fields(declared) if field.name in given}
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:

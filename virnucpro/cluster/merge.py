@@ -83,7 +83,7 @@ def merge(
                 f"{working} tasks work, or were lost less than 90 s ago: the tables may be partial"
             )
         if outcome.complete and not working:
-            for part in (one for one in parts if not one.problem):
+            for part in (part for part in parts if not part.problem):
                 paths.part(part.name).remove_unfinished()
         begun = None
         if then_rescue and outcome.missing_units and not working:

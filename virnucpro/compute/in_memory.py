@@ -32,7 +32,6 @@ from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment
 from virnucpro.store.writer import ShardWriter
 from virnucpro.tables.source import RunScores
-from virnucpro.tables.write import names_warning
 
 _NOWHERE: Final = RunDirectory(Path("result.outdir"))
 """Paths of a run without a folder, as warnings name them; nothing is written there."""
@@ -97,17 +96,17 @@ class MemoryRun:
         views = self.run.manifest.views
         dtype = f"float{self.run.manifest.parameters['embeddings'][2:]}"
         empty = np.empty((0, sum(views.values())), dtype)
-        parts = [one for one in self.segments if one.residues is not None]
+        parts = [part for part in self.segments if part.residues is not None]
         if not parts:
-            stored = [one.embeddings for one in self.segments if one.embeddings is not None]
+            stored = [part.embeddings for part in self.segments if part.embeddings is not None]
             matrix = np.concatenate([empty, *stored])[rows]
             matrix[status != RowState.DONE] = np.nan
             return RunVectors(matrix, status, views, None)
-        counts = np.concatenate([one.counts for one in parts if one.counts is not None])
+        counts = np.concatenate([part.counts for part in parts if part.counts is not None])
         first, own = np.cumsum(counts) - counts, counts[rows]
         offsets = np.concatenate(([0], np.cumsum(own)))
         places = np.repeat(first[rows] - offsets[:-1], own) + np.arange(offsets[-1])
-        residues = [one.residues for one in parts if one.residues is not None]
+        residues = [part.residues for part in parts if part.residues is not None]
         return RunVectors(np.concatenate(residues)[places], status, views, offsets)
 
     def rescored(self, calls: CallOptions) -> "MemoryRun":
@@ -183,7 +182,7 @@ def compute_index(
         for unit, (first, last) in enumerate(zip(run.bounds, run.bounds[1:], strict=False)):
             segments.append(embedder.embed(unit, range(first, last), watch, Suspicion()))
     coverage = coverage_of(segments, run.bounds, run.manifest.fingerprint)
-    if warning := names_warning(index):
+    if warning := index.names_warning():
         reporter.warn(warning)
     scores = call_run(run, coverage)
     outcome = replace(outcome_of(run, scores, reporter), again=dict(embedder.again))

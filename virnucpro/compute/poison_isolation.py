@@ -152,8 +152,8 @@ def _ranges(spans: tuple[TaskSpan, ...], stage: int) -> list[range]:
     )
 
 
-def _overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)
+def _overlap(rows: range, other: range) -> bool:
+    return max(rows.start, other.start) < min(rows.stop, other.stop)
 
 
 def _around(batch: range, suspects: list[range]) -> Iterator[range]:

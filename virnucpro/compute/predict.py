@@ -140,7 +140,7 @@ def _pairs_of(options: PredictOptions) -> Pairs | None:
 
 def _rule_of(options: PredictOptions) -> CallOptions | None:
     """Return the rule of the calls; None if no option of it is given."""
-    given = {one.name: getattr(options, one.name) for one in fields(CallOptions)}
+    given = {field.name: getattr(options, field.name) for field in fields(CallOptions)}
     rule = {name: value for name, value in given.items() if value is not None}
     return CallOptions(**rule) if rule else None
 
@@ -198,7 +198,7 @@ def _is_small(job: Job, execution: Execution) -> bool:
     """
     if execution.devices != "auto" or execution.resume:
         return False
-    others = (spec for one in job.others.values() for spec in one.encoders)
+    others = (spec for other in job.others.values() for spec in other.encoders)
     if any(config_of(spec).with_torch for spec in (*job.encoders, *others)):
         return False
     return total_bytes(job.inputs) <= _SMALL

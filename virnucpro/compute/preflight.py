@@ -232,7 +232,7 @@ def check_disk_space(run: Run, job: Job, missing: Sequence[int]) -> None:
 
 def vector_bytes(job: Job) -> int:
     """Return the bytes of the stored vectors of all encoders for one row."""
-    return sum(one.dim for one in job.encoders) * _FLOAT_BYTES[job.stored_dtype]
+    return sum(spec.dim for spec in job.encoders) * _FLOAT_BYTES[job.stored_dtype]
 
 
 def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) -> dict[str, int]:

@@ -422,9 +422,9 @@ class Models:
         self.part_of_encoder: list[int] = []
         self.encoders: list[RankEncoder] = []
         self.parts: list[ScoringPart] = []
-        for number, (kind, own, file) in enumerate(
-            [(0, specs, head), *((kind, one.encoders, one.head) for kind, one in others.items())]
-        ):
+        models = [(0, specs, head)]
+        models += [(kind, other.encoders, other.head) for kind, other in others.items()]
+        for number, (kind, own, file) in enumerate(models):
             self.part_of[kind] = number
             first = len(self.encoders)
             self.encoders += [

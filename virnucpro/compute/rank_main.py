@@ -183,7 +183,7 @@ def _rank_loop(task: RankTask) -> ModuleType:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return {one: import_module(one) for one in needed}[name]
+        return {module: import_module(module) for module in needed}[name]
     except ImportError as error:
         error.add_note(
             "The installation is damaged, or the address space is too small: torch needs about "

@@ -170,6 +170,6 @@ def _spans(units: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first unit and the end of each run of consecutive numbers in `units`."""
     if not units:
         return []
-    cuts = [i for i, (one, other) in enumerate(pairwise(units), 1) if other != one + 1]
+    cuts = [i for i, (unit, other) in enumerate(pairwise(units), 1) if other != unit + 1]
     bounds = [0, *cuts, len(units)]
     return [(units[a], units[b - 1] + 1) for a, b in pairwise(bounds)]

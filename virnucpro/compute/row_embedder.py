@@ -9,8 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from virnucpro.arrays import BoolArray, Float32Array, IntArray, RealArray, finite_rows
 from virnucpro.compute.encoder_pass import UnitTokens
 from virnucpro.compute.poison_isolation import (
     FINISHING,
@@ -25,7 +26,6 @@ from virnucpro.runtime.policy import TaskSpan
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.store.segment import Segment
-from virnucpro.store.segment_checks import finite_rows
 
 
 class RowNumbers(NamedTuple):
@@ -43,10 +43,10 @@ class RowNumbers(NamedTuple):
         (vectors,) int64, row of each vector; None if each row has one vector.
     """
 
-    vectors: Sequence[tuple[str, NDArray[np.float32]]]
-    stored: NDArray[np.floating] | None
-    scores: NDArray[np.float32] | None
-    owners: NDArray[np.int64] | None = None
+    vectors: Sequence[tuple[str, Float32Array]]
+    stored: RealArray | None
+    scores: Float32Array | None
+    owners: IntArray | None = None
 
     def owner(self, vector: int) -> int:
         """Return the row of a vector."""
@@ -144,7 +144,7 @@ class RowEmbedder:
     @property
     def learnt(self) -> dict[str, int]:
         """Return the learnt token budgets, for the next embedder on a device of this type."""
-        return {key: n for one in self._encoders for key, n in one.budget.learnt.items()}
+        return {key: n for encoder in self._encoders for key, n in encoder.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
         """Tokenise the rows of a unit for `embed`; may be called in any thread.
@@ -152,7 +152,8 @@ class RowEmbedder:
         Return the tokens for each encoder, in the order of the run.
         """
         return [
-            UnitTokens(unit, self._tokenised(one, rows), one.encoder.plan) for one in self._encoders
+            UnitTokens(unit, self._tokenised(encoder, rows), encoder.encoder.plan)
+            for encoder in self._encoders
         ]
 
     def embed(
@@ -258,7 +259,7 @@ class RowEmbedder:
                     ids[row] = tokens
         return UnitTokens(unit, ids, encoder.encoder.plan)
 
-    def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[NDArray[np.int64]]:
+    def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[IntArray]:
         """Return the tokens of each row; none for a row that this encoder does not encode."""
         positions = np.asarray(rows, np.int64)
         own = np.flatnonzero(self._own(encoder, positions))
@@ -269,20 +270,20 @@ class RowEmbedder:
             ids[row] = tokens
         return ids
 
-    def _own(self, encoder: RankEncoder, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _own(self, encoder: RankEncoder, rows: IntArray) -> BoolArray:
         """Return, for each row, whether its classifier has this encoder."""
-        own: NDArray[np.bool_] = self._parts(rows) == self._models.part_of_encoder[encoder.number]
+        own: BoolArray = self._parts(rows) == self._models.part_of_encoder[encoder.number]
         return own
 
-    def _parts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _parts(self, rows: IntArray) -> IntArray:
         """Return, for each row, the number of its classifier."""
-        parts: NDArray[np.int64] = self._models.part_of[self._index.kinds(rows)]
+        parts: IntArray = self._models.part_of[self._index.kinds(rows)]
         return parts
 
     def _numbers(self, rows: range, work: "_UnitWork") -> RowNumbers:
         """Return vectors and scores of a unit."""
         vectors = work.vectors
-        stored: NDArray[np.floating] | None = None
+        stored: RealArray | None = None
         if self._task.embeddings != "none":
             joined = np.concatenate(vectors[: len(self._task.encoders)], axis=1)
             with np.errstate(over="ignore"):  # `unstorable_rows` finds an overflow to infinity
@@ -293,9 +294,7 @@ class RowEmbedder:
         parts = list(zip(names, vectors, strict=True))
         return RowNumbers(parts, stored, scores, work.owners if self._per_token else None)
 
-    def _scores(
-        self, rows: NDArray[np.int64], vectors: Sequence[NDArray[np.float32]]
-    ) -> NDArray[np.float32] | None:
+    def _scores(self, rows: IntArray, vectors: Sequence[Float32Array]) -> Float32Array | None:
         """Return the scores of rows, (n, `Models.width`); None without a classifier."""
         models = self._models
         if self._task.head is None:
@@ -342,7 +341,7 @@ class RowEmbedder:
             if not np.isfinite(part[work.places(number, row)]).all()
         ]
         tried: list[Retry] = []
-        encoded = [number for number, one in enumerate(work.tokens) if len(one.ids[row])]
+        encoded = [number for number, tokens in enumerate(work.tokens) if len(tokens.ids[row])]
         for number in culprits or encoded:
             retry = self._encoders[number].encode_again(
                 work.tokens[number], row, work.watch.report_next
@@ -404,18 +403,18 @@ class _UnitWork:
     def __init__(self, n_encoders: int, watch: UnitProgress) -> None:
         self.watch = watch
         self.tokens: list[UnitTokens] = []
-        self.vectors: list[NDArray[np.float32]] = []
+        self.vectors: list[Float32Array] = []
         self.reasons: dict[int, str] = {}
         self._n_encoders = n_encoders
         self._encoded = 0
 
     @property
-    def owners(self) -> NDArray[np.int64]:
+    def owners(self) -> IntArray:
         """Return the row of each vector of the first encoder: (vectors,) int64."""
         counts = self.tokens[0].n_vectors
         return np.repeat(np.arange(len(counts)), counts)
 
-    def places(self, encoder: int, row: int) -> NDArray[np.int64]:
+    def places(self, encoder: int, row: int) -> IntArray:
         """Return the positions of the vectors of a row from an encoder."""
         return self.tokens[encoder].vectors_of(np.array([row]))
 

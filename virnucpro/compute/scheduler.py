@@ -101,8 +101,8 @@ def steal(
     units
         New units of each idle rank; empty if moving units would not save time.
     """
-    slowest = max(busy, key=lambda one: len(one.left))
-    owners = Counter(unit for one in busy for unit in one.share)
+    slowest = max(busy, key=lambda rank: len(rank.left))
+    owners = Counter(unit for rank in busy for unit in rank.share)
     left = [unit for unit in slowest.left if owners[unit] == 1]
     return slowest.rank, assign_in_turn(_available(slowest, left, len(idle), start, suspects), idle)
 

@@ -435,13 +435,13 @@ class Dispatcher(Generic[Task, Result]):
         busy = {} if loop is None else loop.current_tasks()
         durations = {} if loop is None else loop.durations
         stats = self._stats.as_dict()
-        for worker_id, one in stats["workers"].items():
+        for worker_id, worker in stats["workers"].items():
             task = busy.get(worker_id)
             if task is not None:
-                one["status"] = "processing"
-            one["current_task"] = None if task is None else task.task_id
-            one["task_start_time"] = None if task is None else task.since
-            one["last_duration"] = durations.get(worker_id)
+                worker["status"] = "processing"
+            worker["current_task"] = None if task is None else task.task_id
+            worker["task_start_time"] = None if task is None else task.since
+            worker["last_duration"] = durations.get(worker_id)
         running = min(in_flight, len(busy))
         return {"pending": in_flight - running, "running": running, **stats}
 

@@ -146,7 +146,7 @@ class TaskDealer:
         """Number of workers whose setup is running and is within the expected duration."""
         latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
         workers = self._workers.values()
-        return sum(one.state is State.STARTING and one.since > latest for one in workers)
+        return sum(worker.state is State.STARTING and worker.since > latest for worker in workers)
 
     def _retry_or_fail(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
@@ -224,7 +224,8 @@ class DispatchLoop:
     def current_tasks(self) -> dict[int, CurrentTask]:
         """Return the current task of each busy worker by worker id. Any thread may call this."""
         workers = self._workers.copy().values()
-        return {one.worker_id: task for one in workers if (task := one.current_task()) is not None}
+        tasks = {worker.worker_id: worker.current_task() for worker in workers}
+        return {worker_id: task for worker_id, task in tasks.items() if task is not None}
 
     def drain(self) -> None:
         """Read no more tasks; answer the tasks in memory, then end. Any thread may call this."""

@@ -238,7 +238,7 @@ class DispatchStats:
 
     def __init__(self, worker_ids: Iterable[int] = ()) -> None:
         # The key None is for tasks that no worker could run.
-        self._by_worker: dict[int | None, WorkerStats] = {one: WorkerStats() for one in worker_ids}
+        self._by_worker: dict[int | None, WorkerStats] = {key: WorkerStats() for key in worker_ids}
         self._setup_failures = 0
         self._cleanup_failures = 0
         self._recent: deque[str] = deque(maxlen=RECENT)
@@ -289,13 +289,13 @@ class DispatchStats:
         by_worker = self._by_worker.copy()
         names = ("completed", "failed", "timeouts", "retries", "deaths")
         return {
-            **{name: sum(getattr(one, name) for one in by_worker.values()) for name in names},
+            **{name: sum(getattr(stats, name) for stats in by_worker.values()) for name in names},
             "setup_failures": self._setup_failures,
             "cleanup_failures": self._cleanup_failures,
             "recent": list(self._recent),
             "workers": {
-                worker_id: asdict(one)
-                for worker_id, one in by_worker.items()
+                worker_id: asdict(stats)
+                for worker_id, stats in by_worker.items()
                 if worker_id is not None
             },
         }

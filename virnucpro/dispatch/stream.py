@@ -110,8 +110,8 @@ class Stream:
             return [], []
         deadline = time.monotonic() + PULL_S
         try:
-            for one in self._source:
-                data.append(one)
+            for task in self._source:
+                data.append(task)
                 if len(data) >= count or (len(data) % 4 == 1 and time.monotonic() > deadline):
                     break
             else:

@@ -331,7 +331,7 @@ class WorkerHandle:
         if plain is not None:
             frame: list[bytes | memoryview] = [plain]
         else:
-            bodies = [as_body(one, self._place) for one in data]
+            bodies = [as_body(item, self._place) for item in data]
             refused = [
                 TaskError(task_id, body.traceback or "", self.worker_id)
                 for task_id, body in zip(ids, bodies, strict=True)

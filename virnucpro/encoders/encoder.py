@@ -1,10 +1,10 @@
 """A loaded encoder (tokenise, collate, encode), its packed batches, and pooling to vectors.
 
 A packed batch has its sequences end to end, the longest first, without padding. Sequences of equal
-length are adjacent and form a group (`Run`). Layers that treat each token separately compute all
-tokens at once, as a matrix with one row per token. In this package, a row of a batch is a row of
-this matrix. Attention computes one group at a time, without a mask. On a GPU, attention can also
-compute all sequences at once by their offsets.
+length are adjacent and form a group (`EqualLengths`). Layers that treat each token separately
+compute all tokens at once, as a matrix with one row per token. In this package, a row of a batch is
+a row of this matrix. Attention computes one group at a time, without a mask. On a GPU, attention
+can also compute all sequences at once by their offsets.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +31,8 @@ kernels for each number of rows: without rounding, the memory of a rank with 2 M
 """
 
 
-class Run(NamedTuple):
-    """Group of adjacent sequences of equal length in a packed batch; not a run of the program.
+class EqualLengths(NamedTuple):
+    """Group of adjacent sequences of equal length in a packed batch.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class PackedBatch:
     tokens
         (rows,) int64 token ids, the longest sequence first. The entries from position `total` on
         are filler: they round the number of rows up for the device.
-    runs
+    groups
         Groups of sequences of equal length, longest first. The groups cover the first `total` rows.
     offsets
         (n + 1,) int32: the tokens of the packed sequence i have the positions ``offsets[i]`` to
@@ -82,7 +82,7 @@ class PackedBatch:
     """
 
     tokens: torch.Tensor
-    runs: tuple[Run, ...]
+    groups: tuple[EqualLengths, ...]
     offsets: torch.Tensor
     positions: torch.Tensor
     places: torch.Tensor
@@ -94,12 +94,12 @@ class PackedBatch:
     @property
     def total(self) -> int:
         """Number of tokens in the packed batch, without filler."""
-        return self.runs[-1].stop if self.runs else 0
+        return self.groups[-1].stop if self.groups else 0
 
     @property
     def longest(self) -> int:
         """Number of tokens in the longest sequence of the batch; 0 without sequences."""
-        return self.runs[0].length if self.runs else 0
+        return self.groups[0].length if self.groups else 0
 
     def to(self, device: torch.device) -> "PackedBatch":
         """Return a copy on `device`; to a GPU, the copy is asynchronous on the current stream."""
@@ -138,24 +138,24 @@ def pack(batch: Sequence[IntArray], step: int = 1) -> PackedBatch:
     positions = np.arange(total) - np.repeat(offsets[:-1], lengths[order])
     return PackedBatch(
         torch.from_numpy(tokens),
-        _runs(lengths),
+        _groups(lengths),
         torch.from_numpy(offsets.astype(np.int32)),
         torch.from_numpy(np.concatenate([positions, filler])),
         torch.from_numpy(places),
     )
 
 
-def _runs(lengths: IntArray) -> tuple[Run, ...]:
+def _groups(lengths: IntArray) -> tuple[EqualLengths, ...]:
     """Return the groups of sequences of equal length, longest first; `lengths` are in tokens."""
     sizes, counts = np.unique(lengths, return_counts=True)
-    runs, start = [], 0
+    groups, start = [], 0
     for length, n in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        runs.append(Run(start, n, length))
-        start = runs[-1].stop
-    return tuple(runs)
+        groups.append(EqualLengths(start, n, length))
+        start = groups[-1].stop
+    return tuple(groups)
 
 
-def mean_of_runs(
+def mean_of_sequences(
     hidden: torch.Tensor, packed: PackedBatch, *, first: int = 0, last: int = 0
 ) -> torch.Tensor:
     """Return the mean token vector of each sequence, computed in fp32 for any dtype of `hidden`.
@@ -175,22 +175,24 @@ def mean_of_runs(
     (n, dim) float32
         In the order of the batch before packing.
     """
-    reduce = means_by_segments if hidden.is_cuda else means_by_runs
+    reduce = means_by_segments if hidden.is_cuda else means_by_groups
     return reduce(hidden, packed, first, last)[packed.places]
 
 
-def means_by_runs(hidden: torch.Tensor, packed: PackedBatch, first: int, last: int) -> torch.Tensor:
+def means_by_groups(
+    hidden: torch.Tensor, packed: PackedBatch, first: int, last: int
+) -> torch.Tensor:
     """Compute the mean token vector of each sequence, one group of equal lengths at a time.
 
-    The parameters are those of `mean_of_runs`. The result is (n, dim) float32 in packed order,
+    The parameters are those of `mean_of_sequences`. The result is (n, dim) float32 in packed order,
     longest sequence first.
 
     On a CPU, this function is several times as fast as `means_by_segments`, and more exact.
     """
     return torch.cat(
         [
-            run.of(hidden)[:, first : run.length - last].mean(1, dtype=torch.float32)
-            for run in packed.runs
+            group.of(hidden)[:, first : group.length - last].mean(1, dtype=torch.float32)
+            for group in packed.groups
         ]
     )
 
@@ -200,7 +202,7 @@ def means_by_segments(
 ) -> torch.Tensor:
     """Compute the mean token vectors of all sequences with one GPU kernel.
 
-    The parameters are those of `mean_of_runs`. The result is (n, dim) float32 in packed order,
+    The parameters are those of `mean_of_sequences`. The result is (n, dim) float32 in packed order,
     longest sequence first.
 
     Each sequence has three segments: omitted start, middle, omitted end. The result is the mean of
@@ -367,11 +369,13 @@ class Pooled:
         first, last = layout.first, layout.last
         if method == "mean":
             ends = (0, 0) if layout.mean_of_all else (first, last)
-            return mean_of_runs(state, packed, first=ends[0], last=ends[1])
+            return mean_of_sequences(state, packed, first=ends[0], last=ends[1])
         if method == "cls":
             return state[packed.offsets[:-1].long()][packed.places].float()
         if method == "max":
-            parts = [run.of(state)[:, first : run.length - last].amax(1) for run in packed.runs]
+            parts = [
+                group.of(state)[:, first : group.length - last].amax(1) for group in packed.groups
+            ]
             return torch.cat(parts)[packed.places].float()
         return state[token_positions(packed, first, last)].float()
 

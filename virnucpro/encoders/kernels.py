@@ -141,10 +141,10 @@ Arguments: (rows, 3, n_heads, head_dim) queries, keys and values; the batch. Res
 
 
 def attention_on(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attention:
-    """Return the attention function for a device: `all_at_once` if `has_varlen`, else `by_runs`."""
+    """Return a device's attention function: `all_at_once` if `has_varlen`, else `by_groups`."""
     cuda = device.type == "cuda"
     capability = torch.cuda.get_device_capability(device) if cuda else None
-    return all_at_once if has_varlen(capability, dtype, head_dim) else by_runs
+    return all_at_once if has_varlen(capability, dtype, head_dim) else by_groups
 
 
 def has_varlen(capability: tuple[int, int] | None, dtype: torch.dtype, head_dim: int) -> bool:
@@ -180,8 +180,8 @@ def all_at_once(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
     return pad(joined, (0, 0, 0, filler)) if filler else joined
 
 
-def by_runs(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
-    """Compute attention separately for each group of sequences of equal length (`Run`).
+def by_groups(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
+    """Compute attention separately for each group of sequences of equal length (`EqualLengths`).
 
     Arguments and result are described in `Attention`. For bfloat16 on a CPU, plain matrix products
     replace torch's fused attention: they are faster and as exact.
@@ -190,13 +190,13 @@ def by_runs(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
     mixed[packed.total :].zero_()
     heads = on_cache_lines(heads.flatten(1)).view(heads.shape)
     by_products = heads.device.type == "cpu" and heads.dtype == torch.bfloat16
-    for run in packed.runs:
-        q, k, v = run.of(heads).permute(2, 0, 3, 1, 4)
-        scores = q.shape[1] * run.length**2
+    for group in packed.groups:
+        q, k, v = group.of(heads).permute(2, 0, 3, 1, 4)
+        scores = q.shape[1] * group.length**2
         if by_products and scores <= _MOST_SCORES:
-            _attend_by_products(q, k, v, run.of(mixed), max(1, _SCORES_AT_ONCE // scores))
+            _attend_by_products(q, k, v, group.of(mixed), max(1, _SCORES_AT_ONCE // scores))
         else:
-            run.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
+            group.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
     return mixed.flatten(1)
 
 

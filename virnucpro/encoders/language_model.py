@@ -59,7 +59,7 @@ class PseudoPerplexity:
 
     def __call__(self, packed: PackedBatch) -> torch.Tensor:
         """Return ``(n, 1)`` float32, in the order before packing."""
-        found = [self._of(ids) for run in packed.runs for ids in run.of(packed.tokens)]
+        found = [self._of(ids) for group in packed.groups for ids in group.of(packed.tokens)]
         return torch.stack(found)[packed.places, None]
 
     def _of(self, ids: torch.Tensor) -> torch.Tensor:

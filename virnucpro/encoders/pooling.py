@@ -91,8 +91,8 @@ class Pooling:
             if given not in known:
                 raise UsageError(f"unknown {option} {given!r}: give {', '.join(known)}")
         layers = tuple(
-            _whole(one, "--layer", "a whole number, such as -1 for the last layer")
-            for one in self.layers
+            _whole(layer, "--layer", "a whole number, such as -1 for the last layer")
+            for layer in self.layers
         )
         object.__setattr__(self, "layers", layers)
         if self.max_length is not None:
@@ -154,7 +154,7 @@ class Pooling:
         limit = limit or layout.longest or None
         if limit is None and self.long != "refuse":
             raise UsageError(f"--long {self.long} needs --max-length: {name} has no limit.")
-        layers = tuple(_layer(name, one, layout.n_layers) for one in self.layers)
+        layers = tuple(_layer(name, layer, layout.n_layers) for layer in self.layers)
         if len(set(layers)) < len(layers):
             raise UsageError(f"--layer: a layer of {name} is given twice. Give each layer once.")
         return Pooling(

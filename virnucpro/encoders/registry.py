@@ -25,8 +25,8 @@ from virnucpro.errors import BundleError, UsageError
 from virnucpro.extras import require_extra
 
 _CONFIGS: Final[Mapping[str, type[EncoderConfig]]] = {
-    one.architecture: one
-    for one in (
+    config.architecture: config
+    for config in (
         *(CompositionConfig, DnabertSConfig, Esm2Config, GenesConfig, HuggingFaceConfig),
         PluginConfig,
     )
@@ -187,7 +187,7 @@ def open_spec(path: Path) -> EncoderSpec:
     """
     if not path.exists():
         raise BundleError(f"{path}: does not exist. Check the encoder's path.")
-    for architecture in sorted(name for name, one in _CONFIGS.items() if one.with_torch):
+    for architecture in sorted(name for name, config in _CONFIGS.items() if config.with_torch):
         spec: EncoderSpec | None = _module(architecture).recognise(path)
         if spec is not None:
             return spec

@@ -89,6 +89,6 @@ def calibration_error(probability: FloatArray, viral: BoolArray, weights: FloatA
     if not known.any() or (probability[known] < 0).any() or (probability[known] > 1).any():
         return np.full(weights.shape[:-1], np.nan)
     gap = np.where(known, np.where(known, probability, 0) - viral, 0)
-    error = sum(np.abs(weights[..., bins == one] @ gap[bins == one]) for one in range(BINS))
+    error = sum(np.abs(weights[..., bins == i] @ gap[bins == i]) for i in range(BINS))
     with np.errstate(invalid="ignore"):
         return np.asarray(error / weights[..., known].sum(axis=-1))

@@ -106,7 +106,7 @@ class LoadBalancer:
         self.results += new
         self.troubles += troubles
         self._seconds = max(self._seconds, seconds)
-        workers = (one.gpu_id for one in new if one.gpu_id is not None)
+        workers = (outcome.gpu_id for outcome in new if outcome.gpu_id is not None)
         self._gpu_ids = sorted({*self._gpu_ids, *workers})
 
     def get_overall_rtf(self) -> float:
@@ -137,11 +137,11 @@ class LoadBalancer:
         stats: dict[int, dict[str, float]] = {
             gpu: {"processed": 0, "time": 0.0, "failures": 0} for gpu in self._gpu_ids
         }
-        for one in self.results:
-            if one.gpu_id in stats:
-                share = stats[one.gpu_id]
-                share["processed" if one.status.answered else "failures"] += 1
-                share["time"] += one.seconds or 0.0
+        for outcome in self.results:
+            if outcome.gpu_id in stats:
+                share = stats[outcome.gpu_id]
+                share["processed" if outcome.status.answered else "failures"] += 1
+                share["time"] += outcome.seconds or 0.0
         return stats
 
     def get_summary_stats(self) -> dict[str, Any]:
@@ -152,8 +152,8 @@ class LoadBalancer:
         overall_rtf, speedup, gpu_stats (see `get_per_gpu_stats`), error_count (failed files, plus
         failures of workers and retries).
         """
-        successful = sum(one.complete for one in self.results)
-        partial = sum(one.status is FileStatus.PARTIAL for one in self.results)
+        successful = sum(outcome.complete for outcome in self.results)
+        partial = sum(outcome.status is FileStatus.PARTIAL for outcome in self.results)
         failed = len(self.results) - successful - partial
         return {
             "completed": len(self.results),
@@ -172,9 +172,9 @@ class LoadBalancer:
     def get_exit_code(self) -> int:
         """Return the exit code: 0 if all files are done, 1 if no file has a result, else 2."""
         over = self.results and len(self.results) == (self._expected or len(self.results))
-        if over and all(one.complete for one in self.results):
+        if over and all(outcome.complete for outcome in self.results):
             return 0
-        return 2 if any(one.status.answered for one in self.results) else 1
+        return 2 if any(outcome.status.answered for outcome in self.results) else 1
 
     def print_progress(self, item: FileResult | WorkerTrouble) -> None:
         """Print one line about the result of a file, or about the failure of a worker."""
@@ -199,10 +199,10 @@ class LoadBalancer:
         ):
             line += f", {count:,} {name}" if count else ""
         self.say(f"{line}; {stats['seconds']:.1f} s")
-        for gpu, one in stats["gpu_stats"].items():
+        for gpu, share in stats["gpu_stats"].items():
             self.say(
-                f"{self.worker_name(gpu)}: {one['processed']:,} files in {one['time']:.1f} s, "
-                f"{one['failures']:,} failed"
+                f"{self.worker_name(gpu)}: {share['processed']:,} files in {share['time']:.1f} s, "
+                f"{share['failures']:,} failed"
             )
         if stats["total_duration"]:
             rtf, speedup = self.get_overall_rtf(), self.get_speedup()
@@ -220,12 +220,16 @@ class LoadBalancer:
         return f"worker {gpu_id} ({device})" if device else f"worker {gpu_id}"
 
     def _processing(self) -> float:
-        return sum(one.seconds or 0.0 for one in self.results)
+        return sum(outcome.seconds or 0.0 for outcome in self.results)
 
     def _duration(self) -> float:
-        durations = [one.result.get("duration") for one in self.results]
+        durations = [outcome.result.get("duration") for outcome in self.results]
         return float(
-            sum(one for one in durations if isinstance(one, int | float) and math.isfinite(one))
+            sum(
+                value
+                for value in durations
+                if isinstance(value, int | float) and math.isfinite(value)
+            )
         )
 
 
@@ -266,9 +270,9 @@ class ResultPrinter:
             return
         self.next_wait = 2 * seconds
         activities = [
-            f"{self.balancer.worker_name(worker)}: {_activity(one)}"
-            for worker, one in self.status().items()
-            if one["status"] not in {"finished", "error"}
+            f"{self.balancer.worker_name(worker)}: {_activity(state)}"
+            for worker, state in self.status().items()
+            if state["status"] not in {"finished", "error"}
         ]
         self.balancer.say(f"no result for {seconds:.0f} s; {', '.join(activities)}")
 

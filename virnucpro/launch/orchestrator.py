@@ -382,7 +382,7 @@ def _numbers(devices: Sequence[Device]) -> list[int]:
 
 def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
     """Raise WorkerError if the launch failed before a worker processed any file."""
-    if balancer.error is None or any(one.gpu_id is not None for one in report.results):
+    if balancer.error is None or any(outcome.gpu_id is not None for outcome in report.results):
         return
     reasons = "; ".join(balancer.troubles) or str(balancer.error)
     raise WorkerError(

@@ -116,9 +116,9 @@ def _checked(batch: Sequence[Any], returned: object) -> list[dict[str, Any]]:
     if (
         isinstance(returned, list | tuple)
         and len(returned) == len(batch)
-        and all(isinstance(one, Mapping) for one in returned)
+        and all(isinstance(record, Mapping) for record in returned)
     ):
-        return [dict(one) for one in returned]
+        return [dict(record) for record in returned]
     return _failed(batch, f"the worker must return a list of {len(batch)} dicts, one per record")
 
 

@@ -145,9 +145,9 @@ def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
             for key in value:
                 if not isinstance(key, str | numbers.Real) or keys[str(key)] > 1:
                     raise ValueError(f"invalid key {key!r}: keys must be unique texts or numbers")
-            return {str(key): _plain(one, depth - 1) for key, one in value.items()}
+            return {str(key): _plain(item, depth - 1) for key, item in value.items()}
         case list() | tuple() | AbstractSet():
-            return [_plain(one, depth - 1) for one in value]
+            return [_plain(item, depth - 1) for item in value]
         case numbers.Integral():
             return int(value)
         case numbers.Real() if math.isfinite(value):

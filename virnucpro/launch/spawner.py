@@ -158,9 +158,9 @@ class ProcessSpawner:
         if self._dispatcher is None:
             return {}
         workers: dict[int, dict[str, Any]] = self._dispatcher.get_stats()["workers"]
-        for one in workers.values():
-            task = one["current_task"]
-            one["current_task"] = None if task is None else self._files[task]
+        for worker in workers.values():
+            task = worker["current_task"]
+            worker["current_task"] = None if task is None else self._files[task]
         return workers
 
     def _tasks(self, task_queue: TaskQueue) -> Iterator[str]:

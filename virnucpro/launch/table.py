@@ -98,7 +98,7 @@ class MergedOutputs:
 
         The time between two updates grows with their duration.
         """
-        answered = sum(one.status.answered for one in results)
+        answered = sum(outcome.status.answered for outcome in results)
         if answered == self._merged or not self._throttle.due:
             return
         with self._throttle.timed(), suppress(OSError):
@@ -126,14 +126,14 @@ class MergedOutputs:
 
     def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
         """Yield for each result that has the output `name`: the name of its file, and the path."""
-        for one in results:
-            outputs = one.result.get(OUTPUTS_KEY)
-            if one.status.answered and isinstance(outputs, dict) and name in outputs:
+        for outcome in results:
+            outputs = outcome.result.get(OUTPUTS_KEY)
+            if outcome.status.answered and isinstance(outputs, dict) and name in outputs:
                 path = Path(str(outputs[name]))
                 # The path may come from a launch.json that someone has edited.
                 if not (path.is_file() and path.resolve().is_relative_to(self._folder.resolve())):
-                    raise OSError(f"{path} is not a file in {self._folder}: rerun {one.file}")
-                yield encoded(file_cell(one.file, self._source)), path
+                    raise OSError(f"{path} is not a file in {self._folder}: rerun {outcome.file}")
+                yield encoded(file_cell(outcome.file, self._source)), path
 
 
 def _join_files(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
@@ -246,7 +246,7 @@ class LaunchTable:
         return LaunchReport(results, rows, exit_code, self._merged.written)
 
     def _results(self, reason_if_left: str) -> list[FileResult]:
-        known = {one.file: one for one in self.balancer.results}
+        known = {outcome.file: outcome for outcome in self.balancer.results}
         return [
             known.get(str(file), FileResult(str(file), FileStatus.LEFT, error=reason_if_left))
             for file in self.files
@@ -265,7 +265,7 @@ class LaunchTable:
             "exit_code": exit_code,
             **self.balancer.get_summary_stats(),
             "troubles": self.balancer.troubles,
-            "files": [_plain(one) for one in results],
+            "files": [_plain(outcome) for outcome in results],
         }
         with write_file(self.target / TSV_NAME, lasting=lasting) as stream:
             stream.writelines(b"\t".join(map(encoded, row)) + b"\n" for row in rows)
@@ -281,11 +281,14 @@ def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]
     text, number or bool. File names are relative to `input_dir`. Missing values are ``NA``.
     """
     scalars = (
-        name for one in results for name, value in one.result.items() if isinstance(value, _SCALARS)
+        name
+        for file in results
+        for name, value in file.result.items()
+        if isinstance(value, _SCALARS)
     )
     fields = list(dict.fromkeys(scalars))
     header = ["file", *_column_names(fields), *_OWN_COLUMNS[1:]]
-    return [header, *(_row(one, fields, input_dir) for one in results)]
+    return [header, *(_row(outcome, fields, input_dir) for outcome in results)]
 
 
 def _column_names(fields: Sequence[str]) -> list[str]:
@@ -294,24 +297,24 @@ def _column_names(fields: Sequence[str]) -> list[str]:
     If the name of a field is already a column name, the prefix ``result.`` is added.
     """
     names: list[str] = []
-    for one in fields:
-        name = cell(one)
+    for column in fields:
+        name = cell(column)
         while name in (*_OWN_COLUMNS, *names):
             name = f"result.{name}"
         names.append(name)
     return names
 
 
-def _row(one: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
-    values = [one.result.get(name) for name in fields]
+def _row(outcome: FileResult, fields: Sequence[str], input_dir: Path) -> list[str]:
+    values = [outcome.result.get(name) for name in fields]
     return [
-        file_cell(one.file, input_dir),
+        file_cell(outcome.file, input_dir),
         *(cell(value if isinstance(value, _SCALARS) else None) for value in values),
-        one.status.value,
-        "NA" if one.seconds is None else f"{one.seconds:.2f}",
-        cell(one.gpu_id),
-        str(one.attempts),
-        cell(one.error or None),
+        outcome.status.value,
+        "NA" if outcome.seconds is None else f"{outcome.seconds:.2f}",
+        cell(outcome.gpu_id),
+        str(outcome.attempts),
+        cell(outcome.error or None),
     ]
 
 
@@ -333,10 +336,10 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 3] + "..."
 
 
-def _plain(one: FileResult) -> dict[str, Any]:
-    plain = asdict(one)
+def _plain(outcome: FileResult) -> dict[str, Any]:
+    plain = asdict(outcome)
     plain["gpu"] = plain.pop("gpu_id")
-    plain["seconds"] = None if one.seconds is None else round(one.seconds, 3)
+    plain["seconds"] = None if outcome.seconds is None else round(outcome.seconds, 3)
     return plain
 
 
@@ -445,7 +448,7 @@ def _write(joined: LaunchTable, tables: Tables) -> None:
         joined.begin()
         joined.update()
         return
-    known = {one.file for one in balancer.results}
+    known = {outcome.file for outcome in balancer.results}
     missing = [str(file) for file in joined.files if str(file) not in known]
     reason = "no task had this file: it was changed or added during the launch"
     balancer.add(FileResult(file, FileStatus.LEFT, error=reason) for file in missing)
@@ -513,13 +516,16 @@ def read_launch(folder: Path) -> LaunchProgress:
     shares = [FileShare(number, count) for number in range(count)]
     # First the lock, then the table: a launch writes its exit code before it releases the lock.
     folders = [share.folder(folder) for share in shares] or [folder]
-    running = any(is_held(one / LOCK_NAME) for one in folders)
+    running = any(is_held(path / LOCK_NAME) for path in folders)
     tables = list(read_tables(folder, count).values()) if count else []
     content = _read_table(folder / JSON_NAME)
     try:
-        entries = {one["file"]: one for one in content["files"]}
-        entries |= {one["file"]: one for table in tables for one in table["files"]}
-        files = [(one["file"], FileStatus(one["status"]), one["error"]) for one in entries.values()]
+        entries = {entry["file"]: entry for entry in content["files"]}
+        entries |= {entry["file"]: entry for table in tables for entry in table["files"]}
+        files = [
+            (entry["file"], FileStatus(entry["status"]), entry["error"])
+            for entry in entries.values()
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{folder / JSON_NAME} is damaged ({error}): rerun the launch to rewrite it."

@@ -91,6 +91,6 @@ def _checked(worker: object, message: str) -> type[BaseWorker]:
 def accepted_keywords(worker: type[BaseWorker], offered: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dict of the arguments in `offered` that the worker's ``setup`` accepts."""
     parameters = inspect.signature(worker.setup).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(offered)
     return {name: value for name, value in offered.items() if name in parameters}

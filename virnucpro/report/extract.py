@@ -10,9 +10,8 @@ from typing import IO, Final, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import BoolArray, FloatArray, IntArray
+from virnucpro.arrays import BoolArray, FloatArray, IntArray, RealArray
 from virnucpro.classifier.regions import Regions
 from virnucpro.durable import write_file
 from virnucpro.report.regions import region_names
@@ -47,9 +46,9 @@ class _Pieces(NamedTuple):
 def write_extract(
     path: Path,
     index: SequenceIndex,
-    chosen: npt.NDArray[np.bool_],
-    score: npt.NDArray[np.floating],
-    probability: npt.NDArray[np.floating],
+    chosen: BoolArray,
+    score: RealArray,
+    probability: RealArray,
     *,
     fastq: bool = False,
 ) -> None:
@@ -157,9 +156,7 @@ def write_viruses(
     _write(path, _entries(index, pieces, _headers(index, pieces), fastq=False))
 
 
-def _numbers(
-    probability: npt.NDArray[np.floating], score: npt.NDArray[np.floating]
-) -> dict[str, Sequence[str]]:
+def _numbers(probability: RealArray, score: RealArray) -> dict[str, Sequence[str]]:
     return {"probability": decimals(probability), "score": decimals(score)}
 
 

@@ -84,8 +84,8 @@ def _lines(index: SequenceIndex, records: IntArray) -> Iterator[str]:
                 named(("+", "-"), genes.reverse),
                 repeat("0"),
                 (
-                    f"ID={record + 1}_{number};partial={one:d}{other:d}"
-                    for number, one, other in zip(
+                    f"ID={record + 1}_{number};partial={at_left:d}{at_right:d}"
+                    for number, at_left, at_right in zip(
                         range(n_before + 1, n_before + n + 1), left, right, strict=True
                     )
                 ),

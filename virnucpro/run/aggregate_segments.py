@@ -52,7 +52,7 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(one for pattern in _PATTERNS for one in path.glob(pattern))
+            inside = sorted(file for pattern in _PATTERNS for file in path.glob(pattern))
             if not inside:
                 raise InputError(
                     f"{path}: the folder has no segments (unit-*.h5). Give a shard folder or a run "

@@ -123,14 +123,14 @@ def _make_folder(run: RunDirectory) -> bool:
 def _model_files(job: Job) -> Iterator[Path]:
     """Yield the files of encoders and classifiers, which must not be in the run folder."""
     others = job.others.values()
-    for spec in (*job.encoders, *(spec for one in others for spec in one.encoders)):
+    for spec in (*job.encoders, *(spec for classifier in others for spec in classifier.encoders)):
         yield from (spec.file(role) for role in spec.files)
-    yield from (head for head in (job.head, *(one.head for one in others)) if head)
+    yield from (head for head in (job.head, *(classifier.head for classifier in others)) if head)
 
 
 def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
     """Raise UsageError if the run would overwrite or delete an input file."""
-    paths = [Path(one) for one in inputs if one != "-"]
+    paths = [Path(name) for name in inputs if name != "-"]
     # Path.is_symlink raises for a name that is too long
     targets = {path.resolve(): path for path in paths if os.path.islink(path)}  # noqa: PTH114
     if path := run.first_owned((*paths, *targets)):
@@ -309,7 +309,7 @@ def _extracts(manifest: Manifest, job: Job) -> dict[str, Any] | None:
         return None
     chosen = {"calls": job.extracts.calls, "compress": job.extracts.compress}
     options = {"calls": "extract", "compress": "compress"}
-    given = [name for name, one in options.items() if getattr(job.options, one, None) is not None]
+    given = [name for name, key in options.items() if getattr(job.options, key, None) is not None]
     return {**manifest.extracts, **{name: chosen[name] for name in given}}
 
 

@@ -54,7 +54,7 @@ class NamedEncoder:
         """
         if self.bundle is not None:
             contents = self.bundle.encoder_contents
-            known = [(one.name, one.view) for one in self.bundle.encoders]
+            known = [(spec.name, spec.view) for spec in self.bundle.encoders]
             return json_digest(contents[known.index((self.spec.name, self.spec.view))])
         config = config_of(self.spec)
         if isinstance(config, PluginConfig):
@@ -207,14 +207,16 @@ def vectors_job(
     options
         Precision of the encoders and of the stored vectors.
     """
-    fingerprints = [one.fingerprint() for one in encoders]
-    verified = [set(one.bundle.verified_precisions) if one.bundle else set() for one in encoders]
+    fingerprints = [encoder.fingerprint() for encoder in encoders]
+    verified = [
+        set(encoder.bundle.verified_precisions) if encoder.bundle else set() for encoder in encoders
+    ]
     return Job(
         command="embed",
         inputs=inputs_of(inputs),
         index=index,
-        encoders=tuple(one.spec for one in encoders),
-        model_name=", ".join(one.name for one in encoders),
+        encoders=tuple(encoder.spec for encoder in encoders),
+        model_name=", ".join(encoder.name for encoder in encoders),
         model=fingerprints[0] if len(encoders) == 1 else json_digest({"encoders": fingerprints}),
         options=options,
         rules=InputRules(strict=True, any_alphabet=True),

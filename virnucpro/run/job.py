@@ -159,7 +159,7 @@ class Job:
     def others(self) -> dict[int, Classifier]:
         """Return the classifiers beside `head`, by the kind of the rows that they score."""
         kinds = {WINDOW_ITEM: self.fallback, PIECE_ITEM: self.record}
-        return {kind: one for kind, one in kinds.items() if one is not None}
+        return {kind: classifier for kind, classifier in kinds.items() if classifier is not None}
 
     @property
     def pooling(self) -> Pooling:

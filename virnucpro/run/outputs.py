@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, ByteArray, IntArray
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, Thresholds
@@ -19,7 +19,6 @@ from virnucpro.errors import RunError
 from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
-from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.run.manifest import Launch, Manifest, is_manifest, read_manifest
 from virnucpro.run.outcome import Outcome
@@ -43,8 +42,8 @@ from virnucpro.tables.columns import (
     Windows,
 )
 from virnucpro.tables.published import PublishedConsensus, PublishedResults
-from virnucpro.tables.source import RunScores
-from virnucpro.tables.write import names_warning, write_table
+from virnucpro.tables.source import LENGTH_CLASSES, RunScores, length_class
+from virnucpro.tables.write import write_table
 
 
 def survey_segments(run: Run, reporter: Reporter) -> Coverage:
@@ -104,7 +103,7 @@ def write_outputs(
         coverage = _write_vectors(run, reporter, coverage)
     elif coverage is None:
         coverage = survey_segments(run, reporter)
-    if warning := names_warning(run.index):
+    if warning := run.index.names_warning():
         reporter.warn(warning)
     reporter.stage("writing tables")
     scores = call_run(run, coverage)
@@ -315,9 +314,7 @@ def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
     return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
 
 
-def _count_by_length(
-    lengths: NDArray[np.int64], viral: NDArray[np.bool_]
-) -> dict[str, tuple[int, int]]:
+def _count_by_length(lengths: IntArray, viral: BoolArray) -> dict[str, tuple[int, int]]:
     classes = length_class(lengths)
     numbers, viruses = (
         np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
@@ -326,7 +323,7 @@ def _count_by_length(
     return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
 
 
-def _count_by_name(codes: NDArray[np.uint8], names: Sequence[str]) -> dict[str, int]:
+def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
     counts = np.bincount(codes, minlength=len(names)).tolist()
     return {name: count for name, count in zip(names, counts, strict=True) if count}
 

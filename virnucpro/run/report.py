@@ -264,12 +264,12 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> FoundRuns:
                 left_out.append(path)
             else:
                 found[path] = None
-    gaps = [one for one in (read_launch_gaps(path, found) for path in launches) if one.files]
-    of_launches = {path for one in gaps for path in one.folders()}
+    gaps = [gap for gap in (read_launch_gaps(path, found) for path in launches) if gap.files]
+    of_launches = {path for gap in gaps for path in gap.folders()}
     alone = [str(path) for path in left_out if path not in of_launches]
-    missing = [text for one in gaps for text in one.sentences()]
-    for one in gaps:
-        reporter.warn(_shortly(one))
+    missing = [text for gap in gaps for text in gap.sentences()]
+    for gap in gaps:
+        reporter.warn(_shortly(gap))
     if alone:
         names = ", ".join(alone[:_NAMED]) + ", ..." * (len(alone) > _NAMED)
         text = f"{len(alone):,} runs without predictions.tsv are left out: {names}"

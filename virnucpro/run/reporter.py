@@ -187,7 +187,9 @@ class Lines:
             return
         self._pace.update(statuses)
         if self._is_time():
-            workers = (f"{n} {self._pace.activity(one)}" for n, one in sorted(statuses.items()))
+            workers = (
+                f"{n} {self._pace.activity(status)}" for n, status in sorted(statuses.items())
+            )
             say(f"{self._pace.share:.0%}: {self._pace.text()}; workers: {', '.join(workers)}")
 
     def end(self) -> None:

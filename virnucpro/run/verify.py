@@ -58,7 +58,9 @@ class Verification:
 
     def as_text(self) -> str:
         """Return the text that ``virnucpro verify`` prints."""
-        lines = [f"{one.path}: {one.reason}\n  {one.remedy}" for one in self.problems]
+        lines = [
+            f"{problem.path}: {problem.reason}\n  {problem.remedy}" for problem in self.problems
+        ]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"removed: {path}" for path in self.removed]
         lines.append(f"{self.root}: {len(self.problems)} problems{self._units_text()}")
@@ -117,7 +119,7 @@ def _verify(paths: RunDirectory, *, outputs: bool) -> Verification:
     else:
         differing = _output_problems(run, coverage)
         if coverage.missing:
-            notes = [f"{one.path}: {one.reason}" for one in differing]
+            notes = [f"{problem.path}: {problem.reason}" for problem in differing]
         else:
             problems += differing
     return Verification(paths.root, tuple(problems), tuple(notes), run.n_units, coverage.missing)
@@ -148,7 +150,7 @@ def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
     with run_lock(run, lock=lock):
         refuse_live_parts(run, "repair the run")
         found = _verify(run, outputs=True)
-        bad = tuple(one.path for one in found.problems if one.damaged_segment)
+        bad = tuple(problem.path for problem in found.problems if problem.damaged_segment)
         for path in bad:
             path.unlink()
         return replace(_verify(run, outputs=True) if bad else found, removed=bad)

@@ -17,7 +17,7 @@ from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.windows import Tiling
-from virnucpro.tables.write import blocks, names_warning
+from virnucpro.tables.write import blocks
 from virnucpro.temporary import owned_prefix
 
 _COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
@@ -63,7 +63,7 @@ def write_frames(
         with tempfile.TemporaryDirectory(prefix=owned_prefix("frames")) as own:
             rules = InputRules(strict=strict, max_record=max_record)
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
-            for warning in filter(None, (*index.warnings, names_warning(index))):
+            for warning in filter(None, (*index.warnings, index.names_warning())):
                 say(f"warning: {name}: {warning}")
             folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)

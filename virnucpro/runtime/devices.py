@@ -264,7 +264,7 @@ def list_gpus() -> list[Gpu]:
         pynvml.nvmlInit()
         try:
             handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return [Gpu(pynvml.nvmlDeviceGetUUID(one), _partitions(one)) for one in handles]
+            return [Gpu(pynvml.nvmlDeviceGetUUID(gpu), _partitions(gpu)) for gpu in handles]
         finally:
             pynvml.nvmlShutdown()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
@@ -311,17 +311,17 @@ def _say_once(text: str) -> None:
 
 def _split(text: str, given: str) -> list[str]:
     wanted = [piece.strip() for piece in text.split(",")]
-    for one in wanted:
-        if not _MASK_ENTRY.fullmatch(one):
+    for entry in wanted:
+        if not _MASK_ENTRY.fullmatch(entry):
             raise UsageError(
-                f"{given}: {one!r} is not a device; use auto, cpu, cpu:N, cuda, cuda:0,2 or "
+                f"{given}: {entry!r} is not a device; use auto, cpu, cpu:N, cuda, cuda:0,2 or "
                 "GPU-... names."
             )
     return wanted
 
 
 def _choose(given: str, wanted: Sequence[str], visible: Mapping[str, str]) -> list[Device]:
-    entries = [_entry(given, one, visible) for one in wanted]
+    entries = [_entry(given, entry, visible) for entry in wanted]
     twice = sorted({entry for entry in entries if entries.count(entry) > 1})
     if twice:
         raise UsageError(f"{given} repeats {', '.join(twice)}; give each device once.")

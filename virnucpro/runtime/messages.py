@@ -129,7 +129,7 @@ def _decode(tag: bytes, body: bytes) -> Message:
     if tag == _REPORT:
         return Report(body)
     try:
-        values = (tuple(one) if isinstance(one, list) else one for one in json.loads(body))
+        values = (tuple(value) if isinstance(value, list) else value for value in json.loads(body))
         return _TYPES[tag](*values)
     except (TypeError, ValueError) as error:
         raise _foreign(f"message type {tag!r}, {len(body)} bytes of content: {error}") from error

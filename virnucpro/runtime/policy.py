@@ -154,7 +154,7 @@ def _drop_passed_trials(found: Findings, place: TaskSpan, rank: int) -> Findings
     return replace(
         found,
         trials=tuple(pair for pair in found.trials if pair[0] not in passed),
-        suspects=tuple(one for one in found.suspects if one not in passed),
+        suspects=tuple(span for span in found.suspects if span not in passed),
     )
 
 
@@ -164,12 +164,12 @@ def _add_death(found: Findings, place: TaskSpan, fault: Fault, *, several: bool)
     `several` is true if two or more workers that also finished other items died in this span.
     """
     size = place.stop - place.first
-    if size == 0 or any(one == place for one, _ in found.isolated):
+    if size == 0 or any(span == place for span, _ in found.isolated):
         return found
-    tried = several or any(one == place for one, _ in found.trials)
+    tried = several or any(span == place for span, _ in found.trials)
     if size == 1 and tried and not fault.passed:
         return _without(found, place, isolated=(*found.isolated, (place, fault)))
-    if not any(one.holds(place) for one in (*found.seen, *found.suspects)):
+    if not any(span.holds(place) for span in (*found.seen, *found.suspects)):
         return replace(found, seen=(*found.seen, place))
     found = _without(found, place, isolated=found.isolated)
     trials = found.trials
@@ -183,8 +183,8 @@ def _without(
 ) -> Findings:
     """Return the findings without spans that contain `place`, and with new `isolated` items."""
     return Findings(
-        tuple(one for one in found.seen if not one.holds(place)),
-        tuple(one for one in found.suspects if not one.holds(place)),
+        tuple(span for span in found.seen if not span.holds(place)),
+        tuple(span for span in found.suspects if not span.holds(place)),
         tuple(pair for pair in found.trials if pair[0] != place),
         isolated,
     )
@@ -246,7 +246,7 @@ def _narrows(faults: Sequence[Fault]) -> bool:
         return False
     place = TaskSpan(*last.place)
     around = [TaskSpan(*fault.place) for fault in earlier if fault.place]
-    return any(one.holds(place) and one != place for one in around)
+    return any(span.holds(place) and span != place for span in around)
 
 
 def _max_search_deaths(faults: Sequence[Fault]) -> int:

@@ -84,8 +84,10 @@ def stop_on_signals() -> Iterator[None]:
     """
     request = _Request()
     # A signal that was ignored on entry (nohup) stays ignored.
-    wanted = [one for one in (*STOPPING, _WARNING) if signal.getsignal(one) != signal.SIG_IGN]
-    before = {one: signal.signal(one, request.receive) for one in wanted}
+    wanted = [
+        number for number in (*STOPPING, _WARNING) if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, request.receive) for number in wanted}
     _requests.append(request)
     try:
         yield

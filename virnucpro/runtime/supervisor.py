@@ -214,7 +214,7 @@ class Supervisor:
 
     def _patience(self, timeout: float | None) -> float | None:
         times = [timeout, self._watchdog.tick if self._members else None]
-        next_stop = min((one.due for one in self._members.values()), default=float("inf"))
+        next_stop = min((member.due for member in self._members.values()), default=float("inf"))
         if next_stop < float("inf"):
             times.append(max(0.0, next_stop - time.monotonic()))
         return min((seconds for seconds in times if seconds is not None), default=None)
@@ -253,9 +253,9 @@ class Supervisor:
             return
         away, self._away, self._checked_at = self._away, 0.0, woke
         free = (
-            one
-            for one in self._deadlines()
-            if one.rank in self._members and self._members[one.rank].stop_method is None
+            deadline
+            for deadline in self._deadlines()
+            if deadline.rank in self._members and self._members[deadline.rank].stop_method is None
         )
         for watched, end in self._watchdog.check(free, woke, away):
             member = self._members[watched.rank]

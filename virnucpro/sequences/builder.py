@@ -19,6 +19,7 @@ from virnucpro.sequences.columns import (
     OPTIONAL_COLUMNS,
     TEMPORARY_COLUMNS,
     ColumnFile,
+    ColumnWriter,
     Folder,
     Header,
     MemoryFolder,
@@ -31,11 +32,11 @@ from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
 from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pair
-from virnucpro.sequences.qualities import QualitiesWriter
 from virnucpro.sequences.records import UNNAMED, Record, read_records
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
 
+_QUALITIES = "qualities"
 _BATCH_BYTES = 1 << 20
 # Bytes added for each record to the size of a batch, so that empty records are limited too.
 _RECORD_BYTES = 100
@@ -204,7 +205,7 @@ class _Reader:
         self._rules = rules
         self.counts = [0, 0]
         self._inputs = inputs
-        self._digests = [ContentDigest(str(one)) for one in inputs]
+        self._digests = [ContentDigest(str(path)) for path in inputs]
         self.notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
 
     def batches(self) -> Iterator[_Batch]:
@@ -289,7 +290,7 @@ class _StreamedColumns:
         self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
         for name in _RUNNING_SUMS:
             self._columns[name].append([0])
-        self._qualities = QualitiesWriter(folder, stack)
+        self._qualities = _QualitiesWriter(folder, stack)
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
         names, sequences, qualities, invalid, mates = batch
@@ -405,3 +406,44 @@ def _first_of(values: IntArray, wanted: IntArray) -> int:
 def _blocks(values: IntArray) -> Iterator[tuple[int, IntArray]]:
     for start in range(0, len(values), _BLOCK):
         yield start, values[start : start + _BLOCK]
+
+
+class _QualitiesWriter:
+    """Writes the column `qualities`, which an index has if all its records are FASTQ.
+
+    Records without qualities remove its file.
+
+    Parameters
+    ----------
+    folder
+        Folder of the index. The file is created with the first record.
+    stack
+        Closes the file, also after an error.
+    """
+
+    def __init__(self, folder: Folder, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        self._column: ColumnWriter | None = None
+        self._complete = True
+
+    def add(self, n_records: int, qualities: Sequence[bytes]) -> None:
+        """Add the qualities of the next records; fewer than `n_records` remove the column."""
+        if len(qualities) < n_records:
+            self._complete = False
+        if not self._complete or not n_records:
+            return
+        if self._column is None:
+            self._column = self._stack.enter_context(open_writer(self._folder, _QUALITIES))
+        self._column.append(b"".join(qualities))
+
+    def close(self) -> dict[str, ColumnFile]:
+        """Complete the column; return its file, or nothing if there is no column."""
+        if self._column is None:
+            return {}
+        file = self._column.close()
+        if self._complete:
+            return {_QUALITIES: file}
+        if isinstance(self._folder, Path):
+            column_path(self._folder, _QUALITIES).unlink()
+        return {}

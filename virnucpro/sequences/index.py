@@ -10,9 +10,8 @@ from typing import Literal
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import ByteArray, Int32Array, IntArray, IntegerArray
 from virnucpro.console import CONTROL, encoded_name
 from virnucpro.errors import IndexFormatError, UsageError
 from virnucpro.sequences.builder import (
@@ -38,9 +37,9 @@ from virnucpro.sequences.entries import Input
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.sequences.mates import joint_letters
-from virnucpro.sequences.pieces import piece_bounds
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
+from virnucpro.sequences.windows import piece_bounds
 
 _NAMES_AT_ONCE = 1 << 14
 _OFFSETS = np.array([0, 1, 2, 0, 1, 2, 0, 0])
@@ -119,16 +118,16 @@ class SequenceIndex:
             joints = joint_letters(self.record_lengths, self.mate_lengths)
             self.record_letters = self.record_lengths - joints
             self.judged_letters = self.record_letters // (1 + (joints > 0))
-        self.record_status: npt.NDArray[np.uint8] = self._values["record_status"]
+        self.record_status: ByteArray = self._values["record_status"]
         self.record_first_window: IntArray = self._values["record_first_window"]
         self.record_first_piece: IntArray = self._values["record_first_piece"]
         self.window_starts: IntArray = self._values["window_starts"]
         self.window_ends: IntArray = self._values["window_ends"]
         self.window_first_item: IntArray = self._values["window_first_item"]
-        self.item_frame: npt.NDArray[np.uint8] = self._values["item_frame"]
+        self.item_frame: ByteArray = self._values["item_frame"]
         self.item_row: IntArray = self._values["item_row"]
         self.piece_row: IntArray = self._values["piece_row"]
-        self.row_lengths: npt.NDArray[np.int32] = self._values["row_lengths"]
+        self.row_lengths: Int32Array = self._values["row_lengths"]
         self.n_records = len(self.record_lengths)
         self.n_windows = len(self.window_starts)
         self.n_items = len(self.item_row)
@@ -202,6 +201,16 @@ class SequenceIndex:
             names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
             count += sum(encoded_name(name) != name for name in names)
         return count
+
+    def names_warning(self) -> str:
+        """Return a warning if names of records contain characters that are encoded, else ""."""
+        if not (count := self.count_encoded_names()):
+            return ""
+        return (
+            "sequence names with control characters, or that begin like a formula or a BED header: "
+            f"{count:,}. These characters are percent-encoded in all outputs, for example %1B for "
+            "the escape character, %3D for = at the start, and %251B for the letters %1B"
+        )
 
     def window_names(self, windows: IntArray) -> list[str]:
         """Return window names as in the published tool: ``{record}_chunk_{number from 1}``."""
@@ -278,9 +287,7 @@ class SequenceIndex:
         start, end = int(self.window_starts[window]), int(self.window_ends[window])
         return self._bases.read(origin + start, origin + end)
 
-    def sequences(
-        self, rows: npt.NDArray[np.integer], view: Literal["nucleotide", "protein"]
-    ) -> list[bytes]:
+    def sequences(self, rows: IntegerArray, view: Literal["nucleotide", "protein"]) -> list[bytes]:
         """Return the sequences of rows, as input for an encoder.
 
         Parameters
@@ -326,14 +333,12 @@ class SequenceIndex:
             for column in self._columns.values():
                 column.release()
 
-    def kinds(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
+    def kinds(self, rows: IntegerArray) -> ByteArray:
         """Return the code of each row: a frame, `WINDOW_ITEM` or `PIECE_ITEM`, ``(n,)`` uint8."""
-        kinds: npt.NDArray[np.uint8] = self._values["row_frame"][rows]
+        kinds: ByteArray = self._values["row_frame"][rows]
         return kinds
 
-    def _cut_out(
-        self, rows: npt.NDArray[np.integer], letters: npt.NDArray[np.integer]
-    ) -> list[bytes]:
+    def _cut_out(self, rows: IntegerArray, letters: IntegerArray) -> list[bytes]:
         """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""
         values = self._values
         frame, first = values["row_frame"][rows], values["row_first_base"][rows]

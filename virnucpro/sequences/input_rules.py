@@ -13,7 +13,6 @@ from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.entries import MAX_RECORD
-from virnucpro.sequences.qualities import first_invalid
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
 from virnucpro.sequences.spec import InputFile
 
@@ -26,7 +25,8 @@ _LOOKS_LIKE_PROTEIN: Final = 0.6
 nucleotides, all but the rare IUPAC codes.
 """
 
-
+_VALID_QUALITIES: Final = bytes(range(ord("!"), ord("~") + 1))
+"""Characters of qualities. Source: Cock et al. 2010, doi:10.1093/nar/gkp1137."""
 _LONG_READ: Final = 1_000
 """Bases of the shortest read whose qualities are judged."""
 _ERROR_OF_QUALITY: Final = 10.0 ** (-np.arange(-33, 256 - 33) / 10)
@@ -167,8 +167,8 @@ class InputNotes:
 
         Those of long reads are counted.
         """
-        place = first_invalid(qualities)
-        if long := b"".join(one for one in qualities if len(one) >= _LONG_READ):
+        place = _first_invalid(qualities)
+        if long := b"".join(letters for letters in qualities if len(letters) >= _LONG_READ):
             counts = np.bincount(np.frombuffer(long, np.uint8), minlength=256)
             self._files[-1].qualities += counts
         if place is not None and not self._invalid_qualities:
@@ -273,3 +273,15 @@ def _repeated(inputs: Sequence[InputFile]) -> list[str]:
 
 def _listed(paths: Sequence[str]) -> str:
     return "; ".join(paths[:_SHOWN]) + "; ..." * (len(paths) > _SHOWN)
+
+
+def _first_invalid(qualities: Sequence[bytes]) -> int | None:
+    """Return the position of the first qualities with other characters than ``!`` to ``~``.
+
+    Returns None if all are valid.
+    """
+    if not b"".join(qualities).translate(None, _VALID_QUALITIES):
+        return None
+    return next(
+        n for n, quality in enumerate(qualities) if quality.translate(None, _VALID_QUALITIES)
+    )

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
-from virnucpro.sequences.pieces import count_pieces, piece_bounds
+from virnucpro.arrays import AnyArray, BoolArray, ByteArray, Int32Array, IntArray
 from virnucpro.sequences.spec import IndexSpec, RecordStatus
 from virnucpro.sequences.stretches import Stretches, longest_stretches
 from virnucpro.sequences.translation import (
@@ -22,7 +21,7 @@ from virnucpro.sequences.translation import (
     peptide,
     reverse_complement,
 )
-from virnucpro.sequences.windows import Windows, tile_all
+from virnucpro.sequences.windows import Windows, count_pieces, piece_bounds, tile_all
 
 WINDOW_ITEM: Final = len(FRAMES)
 """Code in `item_frame` of an item that is a whole window."""
@@ -78,12 +77,12 @@ class Items:
     """
 
     windows: Windows
-    status: npt.NDArray[np.uint8]
+    status: ByteArray
     per_window: IntArray
-    frame: npt.NDArray[np.uint8]
-    length: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int32]
-    span: npt.NDArray[np.int32]
+    frame: ByteArray
+    length: Int32Array
+    start: Int32Array
+    span: Int32Array
     digests: bytes
 
 
@@ -109,7 +108,7 @@ class Pieces:
 
 def cut_records(
     sequences: Sequence[bytes],
-    status: npt.NDArray[np.uint8],
+    status: ByteArray,
     spec: IndexSpec,
     mates: IntArray,
     joints: IntArray,
@@ -129,7 +128,7 @@ def cut_records(
     start, end = piece_bounds(first, lengths, np.arange(first[-1]), mates, joints)
     record = np.repeat(np.arange(len(lengths)), per_record)
     places = zip(record.tolist(), start.tolist(), end.tolist(), strict=True)
-    digests = (_window_digest(sequences[one][a:b], b"piece") for one, a, b in places)
+    digests = (_window_digest(sequences[number][a:b], b"piece") for number, a, b in places)
     return Pieces(per_record, start, end - start, b"".join(digests))
 
 
@@ -159,7 +158,7 @@ def divide_records(
     left_out[list(invalid)] = True
     if not left_out.any():
         return _divide(sequences, lengths, spec)
-    kept = [b"" if out else one for one, out in zip(sequences, left_out.tolist(), strict=True)]
+    kept = [b"" if out else text for text, out in zip(sequences, left_out.tolist(), strict=True)]
     items = _divide(kept, np.where(left_out, 0, lengths), spec)
     items.status[list(invalid)] = RecordStatus.INVALID_LETTERS
     return items
@@ -257,11 +256,11 @@ def _stretch_items(text: bytes, lengths: IntArray, windows: Windows, code: Genet
         stretches = longest_stretches(text[low:high], starts[block] - low, ends[block] - low, code)
         found.append(stretches)
         origins.append(stretches.start + low)
-    with_item = [np.bincount(one.window, minlength=len(one.translatable)) for one in found]
+    with_item = [np.bincount(part.window, minlength=len(part.translatable)) for part in found]
     per_window = _joined(with_item, np.int64)
-    translatable = _joined([one.translatable for one in found], np.bool_)
-    frame = _joined([one.frame for one in found], np.uint8)
-    codons = _joined([one.codons for one in found], np.int32)
+    translatable = _joined([part.translatable for part in found], np.bool_)
+    frame = _joined([part.frame for part in found], np.uint8)
+    codons = _joined([part.codons for part in found], np.int32)
     first = _joined(origins, np.int64)
     offset, forward = frame.astype(np.int64) % 3, frame < 3
     spans = zip(first.tolist(), (first + 3 * codons).tolist(), forward.tolist(), strict=True)
@@ -330,9 +329,7 @@ def _in_text(windows: Windows, lengths: IntArray) -> tuple[IntArray, IntArray]:
     return windows.starts + record_start, windows.ends + record_start
 
 
-def _scorable(
-    text: bytes, starts: IntArray, ends: IntArray, first: IntArray
-) -> npt.NDArray[np.bool_]:
+def _scorable(text: bytes, starts: IntArray, ends: IntArray, first: IntArray) -> BoolArray:
     """Return whether each window is long enough, and known enough, to be an item as a whole.
 
     `first` are the bounds of the records' windows. A record in which no window is known enough has
@@ -343,7 +340,7 @@ def _scorable(
     # The sum of each window, then one of no meaning up to the next window.
     sums = np.add.reduceat(unknown, np.stack((starts, ends), axis=1).ravel(), dtype=np.int64)[::2]
     known = np.where(length > 0, length - sums, 0)
-    scorable: npt.NDArray[np.bool_] = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
+    scorable: BoolArray = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
     without = np.repeat(_per_record(first, scorable) == 0, np.diff(first))
     if without.any():
         scorable |= without & (known >= np.maximum(LEAST_BASES, _HALF_KNOWN * length))
@@ -375,13 +372,13 @@ def _blocks(starts: IntArray) -> Iterator[slice]:
         first = last
 
 
-def _joined(parts: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _joined(parts: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> AnyArray:
     return np.concatenate((np.empty(0, dtype), *parts), dtype=dtype)
 
 
 def _status(
-    lengths: IntArray, first: IntArray, translatable: npt.NDArray[np.bool_], per_window: IntArray
-) -> npt.NDArray[np.uint8]:
+    lengths: IntArray, first: IntArray, translatable: BoolArray, per_window: IntArray
+) -> ByteArray:
     status = np.select(
         [_per_record(first, per_window) > 0, lengths < 3, _per_record(first, translatable) == 0],
         [RecordStatus.SCORABLE, RecordStatus.TOO_SHORT, RecordStatus.AMBIGUOUS_BASES],

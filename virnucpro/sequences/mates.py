@@ -14,8 +14,7 @@ import numpy as np
 from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
-from virnucpro.sequences.alignments import has_alignments
-from virnucpro.sequences.entries import Input
+from virnucpro.sequences.entries import Input, has_alignments
 from virnucpro.sequences.records import Record, read_records
 from virnucpro.sequences.spec import Pairs
 from virnucpro.sequences.translation import reverse_complement

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import IntArray, IntegerArray
 
 
-def unit_bounds(
-    row_lengths: npt.NDArray[np.integer], max_rows: int, max_positions: int
-) -> IntArray:
+def unit_bounds(row_lengths: IntegerArray, max_rows: int, max_positions: int) -> IntArray:
     """Divide consecutive rows into units, each as large as both limits allow.
 
     Units do not depend on the number of ranks: segments on disk are identified by their unit.

@@ -19,7 +19,7 @@ a header without a name          the name is ``unnamed_N`` for record N of the f
 a header that is not UTF-8       decoded as Latin-1
 qualities of FASTQ               kept; those of removed letters are removed
 an empty file                    no records
-SAM, BAM, CRAM                   reads as sequenced: see `virnucpro.sequences.alignments`
+SAM, BAM, CRAM                   reads as sequenced: see `virnucpro.sequences.entries`
 neither ``>`` nor ``@`` first    `InputError`
 ===============================  ==================================================================
 """
@@ -33,13 +33,14 @@ from typing import Final, NamedTuple
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
-from virnucpro.sequences.alignments import is_alignment, split_alignments
 from virnucpro.sequences.entries import (
     MAX_RECORD,
     BlockStream,
     Input,
     OpenInput,
+    is_alignment,
     read_blocks,
+    split_alignments,
     split_fasta,
     split_fastq,
     too_long,

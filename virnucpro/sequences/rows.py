@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import AnyArray, HashArray, Int32Array, IntArray
 from virnucpro.sequences.columns import (
     Column,
     ColumnFile,
@@ -48,13 +48,11 @@ _ROWS = [
     ("row_frame", "u1"),
 ]
 
-_Records: TypeAlias = npt.NDArray[Any]
+_Records: TypeAlias = AnyArray
 """Structured array ``(n,)``."""
 
 
-def distinct_rows(
-    digests: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32]
-) -> tuple[IntArray, IntArray]:
+def distinct_rows(digests: HashArray, lengths: Int32Array) -> tuple[IntArray, IntArray]:
     """Assign a row to each distinct item: longest first, equal lengths by first appearance.
 
     Parameters
@@ -111,9 +109,9 @@ def write_rows(folder: Folder) -> dict[str, ColumnFile]:
     return {name: write_column(folder, name, values) for name, values in rows.items()}
 
 
-def _located(columns: dict[str, Column], items: IntArray) -> dict[str, npt.NDArray[Any]]:
+def _located(columns: dict[str, Column], items: IntArray) -> dict[str, AnyArray]:
     """Return the columns whose names begin with ``row`` for rows whose first items are given."""
-    column = {name: one.values for name, one in columns.items()}
+    column = {name: values.values for name, values in columns.items()}
     frame = np.full(len(items), PIECE_ITEM, np.uint8)
     own = items < len(column["item_frame"])
     frame[own] = column["item_frame"][items[own]]

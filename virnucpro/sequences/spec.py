@@ -72,7 +72,7 @@ class IndexSpec:
         Shorter records are not divided. Not for ``whole``.
     piece
         Maximum bases of a piece: a record with an item is also cut into pieces, see
-        `virnucpro.sequences.pieces`. None for no pieces. Not for ``whole``.
+        `virnucpro.sequences.windows`. None for no pieces. Not for ``whole``.
     pairs
         Where the mates of paired reads are; two mates are one record, see
         `virnucpro.sequences.mates`. None for single sequences. Not for ``whole``.

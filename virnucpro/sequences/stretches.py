@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import BoolArray, ByteArray, Int32Array, IntArray
 from virnucpro.sequences.translation import (
     FRAMES,
     STOP,
@@ -49,10 +48,10 @@ class Stretches:
     """
 
     window: IntArray
-    frame: npt.NDArray[np.uint8]
+    frame: ByteArray
     start: IntArray
-    codons: npt.NDArray[np.int32]
-    translatable: npt.NDArray[np.bool_]
+    codons: Int32Array
+    translatable: BoolArray
 
 
 def longest_stretches(
@@ -90,7 +89,7 @@ def longest_stretches(
 
 
 def _longest(
-    classes: npt.NDArray[np.uint8], remainder: int, starts: IntArray, ends: IntArray, stop: np.uint8
+    classes: ByteArray, remainder: int, starts: IntArray, ends: IntArray, stop: np.uint8
 ) -> IntArray:
     """Return a key per window for one frame: codons of its longest stretch, then its place.
 
@@ -115,8 +114,6 @@ def _key(low: IntArray, high: IntArray, remainder: int) -> IntArray:
     return (high - low) << _PLACE_BITS | _PLACES - (3 * low + remainder)
 
 
-def _translatable(
-    classes: npt.NDArray[np.uint8], starts: IntArray, ends: IntArray
-) -> npt.NDArray[np.bool_]:
+def _translatable(classes: ByteArray, starts: IntArray, ends: IntArray) -> BoolArray:
     known = (classes < UNKNOWN).astype(np.int32)
     return np.asarray(over_runs(np.add, known, starts, ends - 2), np.bool_)

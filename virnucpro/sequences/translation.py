@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import BoolArray, ByteArray, Int32Array, IntArray
 from virnucpro.errors import UsageError
 
 CODON_LETTERS = b"TCAG"
@@ -113,9 +113,9 @@ class OpenFrames:
     """
 
     window: IntArray
-    frame: npt.NDArray[np.uint8]
-    residues: npt.NDArray[np.int32]
-    translatable: npt.NDArray[np.bool_]
+    frame: ByteArray
+    residues: Int32Array
+    translatable: BoolArray
 
 
 def reverse_complement(bases: bytes) -> bytes:
@@ -191,9 +191,7 @@ def open_frames(sequence: bytes, starts: IntArray, ends: IntArray, code: Genetic
     return _pick_open(starts, ends, flags, known)
 
 
-def _pick_open(
-    starts: IntArray, ends: IntArray, flags: npt.NDArray[np.uint8], known: npt.NDArray[np.int32]
-) -> OpenFrames:
+def _pick_open(starts: IntArray, ends: IntArray, flags: ByteArray, known: Int32Array) -> OpenFrames:
     offsets = np.arange(3)
     remainder = np.concatenate(
         ((starts[:, None] + offsets) % 3, (ends[:, None] - offsets) % 3), axis=1
@@ -221,16 +219,14 @@ def over_runs(
     return reduced
 
 
-def codon_classes(sequence: bytes, code: GeneticCode) -> npt.NDArray[np.uint8]:
+def codon_classes(sequence: bytes, code: GeneticCode) -> ByteArray:
     """Return flags of the codon at each position: `STOP`, `STOP_REVERSED`, `UNKNOWN`."""
     letters = np.frombuffer(sequence.translate(_LETTERS), dtype=np.uint8)
     codons = _codons(letters[:-2], letters[1:-1], letters[2:])
     return np.frombuffer(codons.tobytes().translate(_classes(code)), dtype=np.uint8)
 
 
-def _codons(
-    first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8], third: npt.NDArray[np.uint8]
-) -> npt.NDArray[np.uint8]:
+def _codons(first: ByteArray, second: ByteArray, third: ByteArray) -> ByteArray:
     """Return a number for each codon, from its encoded letters; below 64 if all are A, C, G, T."""
     codons = first << np.uint8(4)
     codons |= second << np.uint8(2)

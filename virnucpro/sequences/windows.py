@@ -1,4 +1,4 @@
-"""Division of records into windows: pieces of a fixed length.
+"""Division of records into windows of a fixed length, and into pieces of almost equal length.
 
 A tiling is a rule for the positions of the windows of a record. The positions depend only on the
 lengths of record and window. Both tilings divide a record of ``length`` bases into
@@ -14,6 +14,8 @@ a single, unpadded window.
     All windows have full length, the first at the start, the last at the end of the record, with
     equal overlaps: window ``k`` starts at ``k * (length - window) // (n - 1)``.
     `virnucpro.sequences.items` tiles the parts of a record between runs of unknown letters.
+
+Pieces do not overlap. They are the items of a bundle's record head.
 """
 
 from dataclasses import dataclass
@@ -108,3 +110,43 @@ def _even_starts(k: IntArray, n: IntArray, length: IntArray, window: int) -> Int
 
 
 _STARTS = {"published": _published_starts, "even": _even_starts}
+
+
+def count_pieces(lengths: IntArray, piece: int) -> IntArray:
+    """Return the number of pieces of records, ``(n,)`` int64: the least that suffices.
+
+    Parameters
+    ----------
+    lengths
+        ``(n,)``, bases of each record.
+    piece
+        Maximum bases of a piece.
+    """
+    return -(-lengths // piece)
+
+
+def piece_bounds(
+    first: IntArray, lengths: IntArray, pieces: IntArray, mates: IntArray, joints: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return start and end of pieces within their records, each ``(n,)`` int64, in bases.
+
+    The two pieces of a pair of reads are its mates.
+
+    Parameters
+    ----------
+    first
+        ``(n_records + 1,)``: number of pieces of all records before record ``i``.
+    lengths
+        ``(n_records,)``, bases of each record.
+    pieces
+        ``(n,)``, numbers of pieces.
+    mates, joints
+        ``(n_records,)``, bases of the first mates, and letters between the mates: 0 for a single
+        sequence.
+    """
+    record = np.searchsorted(first, pieces, side="right") - 1
+    place, number = pieces - first[record], first[record + 1] - first[record]
+    start, end = (step * lengths[record] // number for step in (place, place + 1))
+    between = (joints[record] > 0) & (number == 2)
+    start = np.where(between & (place == 1), mates[record] + joints[record], start)
+    return start, np.where(between & (place == 0), mates[record], end)

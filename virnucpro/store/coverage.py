@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import ByteArray, Float32Array, FloatArray, IntArray, RealArray
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
@@ -27,69 +27,72 @@ between bf16 and fp32 (scores: by 0.013), and by 0.18 from the most similar vect
 """
 
 
-def difference(one: Segment, other: Segment, *, states: bool = True) -> str:
+def difference(segment: Segment, other: Segment, *, states: bool = True) -> str:
     """Describe the first difference of two segments that exceeds `ROUNDING`; return "" for none.
 
     Texts of quarantine reasons are not compared. With ``states=False`` only the rows are compared
     that are done in both segments: a row can kill its worker on one device only.
     """
-    if not np.array_equal(one.rows, other.rows):
+    if not np.array_equal(segment.rows, other.rows):
         return "different rows"
-    if states and not np.array_equal(one.state, other.state):
-        row = one.rows[(one.state != other.state).argmax()]
+    if states and not np.array_equal(segment.state, other.state):
+        row = segment.rows[(segment.state != other.state).argmax()]
         return f"different states of row {row:,}"
-    done = np.flatnonzero((one.state == RowState.DONE) & (other.state == RowState.DONE))
+    done = np.flatnonzero((segment.state == RowState.DONE) & (other.state == RowState.DONE))
     for name, left, right in (
-        ("embeddings", one.embeddings, other.embeddings),
-        ("scores", one.scores, other.scores),
+        ("embeddings", segment.embeddings, other.embeddings),
+        ("scores", segment.scores, other.scores),
     ):
         if _shape(left) != _shape(right):
             return f"{name} of different shapes or types"
         if left is not None and right is not None:
             far = done[_distances(left, right, done, relative=name == "embeddings") > ROUNDING]
             if far.size:
-                return f"different {name} of {len(far):,} rows, first row {one.rows[far[0]]:,}"
-    return _residues_difference(one, other, done)
+                return f"different {name} of {len(far):,} rows, first row {segment.rows[far[0]]:,}"
+    return _residues_difference(segment, other, done)
 
 
-def _residues_difference(one: Segment, other: Segment, done: npt.NDArray[np.int64]) -> str:
+def _residues_difference(segment: Segment, other: Segment, done: IntArray) -> str:
     """Describe the difference of the residues of the rows `done`, as `difference`."""
-    if one.residues is None or other.residues is None:
-        return "" if one.residues is other.residues else "residues in one copy only"
-    assert one.counts is not None
+    if segment.residues is None or other.residues is None:
+        return "" if segment.residues is other.residues else "residues in one copy only"
+    assert segment.counts is not None
     assert other.counts is not None
-    if not np.array_equal(one.counts[done], other.counts[done]):
+    if not np.array_equal(segment.counts[done], other.counts[done]):
         return "different numbers of residues"
-    owners = (np.repeat(np.arange(len(counts)), counts) for counts in (one.counts, other.counts))
+    owners = (
+        np.repeat(np.arange(len(counts)), counts) for counts in (segment.counts, other.counts)
+    )
     chosen = [np.isin(owner, done) for owner in owners]
-    left, right = one.residues[chosen[0]], other.residues[chosen[1]]
+    left, right = segment.residues[chosen[0]], other.residues[chosen[1]]
     if _shape(left) != _shape(right):
         return "residues of different shapes or types"
     far = int((_distances(left, right, np.arange(len(left)), relative=True) > ROUNDING).sum())
     return f"different vectors of {far:,} residues" if far else ""
 
 
-def _shape(values: npt.NDArray[np.floating] | None) -> object:
+def _shape(values: RealArray | None) -> object:
     return None if values is None else (values.shape, values.dtype)
 
 
 def _distances(
-    left: npt.NDArray[np.floating],
-    right: npt.NDArray[np.floating],
-    rows: npt.NDArray[np.int64],
+    left: RealArray,
+    right: RealArray,
+    rows: IntArray,
     *,
     relative: bool,
-) -> npt.NDArray[np.float64]:
+) -> FloatArray:
     """Return the distance between `left` and `right` for each row.
 
     If `relative` is True, the distance is the Euclidean distance divided by the length of the
     longer vector. If False, the distance is the largest absolute difference.
     """
-    one, other = left[rows].astype(np.float64), right[rows].astype(np.float64)
-    distances: npt.NDArray[np.float64] = np.abs(one - other).max(axis=1, initial=0)
+    first, second = left[rows].astype(np.float64), right[rows].astype(np.float64)
+    apart = first - second
+    distances: FloatArray = np.abs(apart).max(axis=1, initial=0)
     if relative:
-        lengths = np.maximum(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
-        distances = np.linalg.norm(one - other, axis=1) / np.maximum(lengths, np.finfo(float).tiny)
+        lengths = np.maximum(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
+        distances = np.linalg.norm(apart, axis=1) / np.maximum(lengths, np.finfo(float).tiny)
     return distances
 
 
@@ -135,13 +138,13 @@ class Coverage:
         Whether the number of rows of the run is known.
     """
 
-    bounds: npt.NDArray[np.int64]
+    bounds: IntArray
     fingerprint: str
     done: Mapping[int, Path]
     missing: tuple[int, ...]
     rejected: tuple[RejectedFile, ...]
-    row_state: npt.NDArray[np.uint8]
-    scores: npt.NDArray[np.float32]
+    row_state: ByteArray
+    scores: Float32Array
     reasons: Mapping[int, str]
     n_copies: int = 0
     all_known: bool = True
@@ -166,7 +169,7 @@ class Coverage:
 
 def survey(
     source: RunDirectory | Sequence[Path],
-    bounds: npt.NDArray[np.int64] | None = None,
+    bounds: IntArray | None = None,
     fingerprint: str | None = None,
 ) -> Coverage:
     """Verify segments; return the state of each row of their run.
@@ -200,16 +203,14 @@ def survey(
     return reading.coverage()
 
 
-def coverage_of(
-    segments: Sequence[Segment], bounds: npt.NDArray[np.int64], fingerprint: str
-) -> Coverage:
+def coverage_of(segments: Sequence[Segment], bounds: IntArray, fingerprint: str) -> Coverage:
     """Return the coverage of segments in memory: one for each unit of a run, ascending."""
     state = np.full(bounds[-1], RowState.MISSING, np.uint8)
-    widths = [2, *(one.scores.shape[1] for one in segments[:1] if one.scores is not None)]
+    widths = [2, *(first.scores.shape[1] for first in segments[:1] if first.scores is not None)]
     scores = np.full((len(state), max(widths)), np.nan, np.float32)
-    for one in segments:
-        _record(one, state, scores)
-    reasons = {row: why for one in segments for row, why in one.reasons.items()}
+    for segment in segments:
+        _record(segment, state, scores)
+    reasons = {row: why for segment in segments for row, why in segment.reasons.items()}
     return Coverage(bounds, fingerprint, {}, (), (), state, scores, reasons)
 
 
@@ -222,7 +223,7 @@ class Survey:
     def __init__(
         self,
         source: RunDirectory | Sequence[Path],
-        bounds: npt.NDArray[np.int64] | None = None,
+        bounds: IntArray | None = None,
         fingerprint: str | None = None,
     ) -> None:
         self._loose = not isinstance(source, RunDirectory)
@@ -296,7 +297,7 @@ class Survey:
             self._bounds is not None,
         )
 
-    def _units_of_segments(self) -> tuple[npt.NDArray[np.int64], dict[int, Path]]:
+    def _units_of_segments(self) -> tuple[IntArray, dict[int, Path]]:
         """Return bounds of all segments and of the rows between them, and the files by unit."""
         known = self._state != RowState.MISSING
         changes = np.flatnonzero(np.diff(known, prepend=False)).tolist()
@@ -328,9 +329,7 @@ class Survey:
         self._reasons.update(segment.reasons)
 
 
-def valid_segment(
-    run: RunDirectory, unit: int, bounds: npt.NDArray[np.int64], fingerprint: str
-) -> Path | None:
+def valid_segment(run: RunDirectory, unit: int, bounds: IntArray, fingerprint: str) -> Path | None:
     """Return the valid segment file of `unit` in any shard; None if there is none.
 
     Segments are read in path order until a valid segment is found, as in `survey`. Parameters and
@@ -350,9 +349,7 @@ def _read_or_reject(path: Path, *, any_name: bool = False) -> Segment | Rejected
         return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
 
 
-def _misfit(
-    path: Path, segment: Segment, bounds: npt.NDArray[np.int64] | None, fingerprint: str
-) -> str:
+def _misfit(path: Path, segment: Segment, bounds: IntArray | None, fingerprint: str) -> str:
     """Return why a valid segment does not belong to a run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
@@ -384,13 +381,11 @@ def _difference(path: Path, copy: Segment) -> str:
         return ""  # `path` was damaged after its first read; the next reader reports the damage
 
 
-def _quarantined(state: npt.NDArray[np.uint8]) -> int:
+def _quarantined(state: ByteArray) -> int:
     return int((state == RowState.QUARANTINED).sum())
 
 
-def _record(
-    segment: Segment, state: npt.NDArray[np.uint8], scores: npt.NDArray[np.float32]
-) -> None:
+def _record(segment: Segment, state: ByteArray, scores: Float32Array) -> None:
     """Copy the states and scores of `segment` into `state` and `scores`, the arrays of all rows."""
     first, last = int(segment.rows[0]), int(segment.rows[-1]) + 1
     state[first:last] = segment.state

@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import ByteArray, IntArray, RealArray
 from virnucpro.store.schema import SCHEMA_VERSION, RowState
 from virnucpro.store.segment import is_short_of_space
 
@@ -68,7 +68,7 @@ class Layout:
     views: Mapping[str, int]
     dtype: np.dtype[np.floating]
     attributes: Mapping[str, object]
-    offsets: npt.NDArray[np.int64] | None = None
+    offsets: IntArray | None = None
 
     @property
     def n_vectors(self) -> int:
@@ -100,12 +100,12 @@ class ItemVectors:
         float16 or float32 (m, D), contiguous; some may belong to no item.
     """
 
-    items: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
-    vectors: npt.NDArray[np.floating]
+    items: IntArray
+    positions: IntArray
+    vectors: RealArray
 
     @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
+    def bytes(self) -> ByteArray:
         """The vectors as uint8 (m, bytes per vector), in the same memory."""
         return self.vectors.view(np.uint8)
 
@@ -180,9 +180,7 @@ class EmbeddingsFile:
         for item, first, last in some.groups():
             write_all(self._handle, data[first * size : last * size], self.offset + item * size)
 
-    def update(
-        self, attributes: Mapping[str, object], status: Iterable[npt.NDArray[np.uint8]]
-    ) -> None:
+    def update(self, attributes: Mapping[str, object], status: Iterable[ByteArray]) -> None:
         """Overwrite attributes by values of the same type, and the states of all items.
 
         Parameters

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import ByteArray, Float32Array, IntArray, RealArray
 from virnucpro.durable import write_file, write_folder
 from virnucpro.errors import UsageError
 from virnucpro.extras import require_extra
@@ -92,11 +92,11 @@ class ItemBlock:
 
     first: int
     names: list[str]
-    files: npt.NDArray[np.int64]
-    records: npt.NDArray[np.int64]
-    status: npt.NDArray[np.uint8]
-    vectors: npt.NDArray[np.floating]
-    offsets: npt.NDArray[np.int64]
+    files: IntArray
+    records: IntArray
+    status: ByteArray
+    vectors: RealArray
+    offsets: IntArray
 
 
 class StoredVectors:
@@ -142,12 +142,12 @@ class StoredVectors:
             yield self._block(start, stop, offsets)
             start = stop
 
-    def _offsets(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+    def _offsets(self, start: int, stop: int) -> IntArray:
         if not self.per_residue:
             return np.arange(start, stop + 1)
         return np.asarray(self._file["offsets"][start : stop + 1])
 
-    def _block(self, start: int, stop: int, offsets: npt.NDArray[np.int64]) -> ItemBlock:
+    def _block(self, start: int, stop: int, offsets: IntArray) -> ItemBlock:
         def column(name: str) -> Any:  # noqa: ANN401 - h5py has no types
             return self._file[name][start:stop]
 
@@ -355,9 +355,7 @@ def write_esm_files(folder: Path, stored: StoredVectors) -> None:
             torch.save(content, path)
 
 
-def _items(
-    folder: Path, stored: StoredVectors
-) -> Iterator[tuple[Path, str, npt.NDArray[np.float32]]]:
+def _items(folder: Path, stored: StoredVectors) -> Iterator[tuple[Path, str, Float32Array]]:
     """Yield file, label and values of each item with a vector."""
     for block in stored.blocks():
         for at, name in enumerate(block.names):

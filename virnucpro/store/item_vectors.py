@@ -6,9 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import IntArray, RealArray, joined_ranges
+from virnucpro.arrays import ByteArray, IntArray, RealArray, joined_ranges
 from virnucpro.errors import StoreError
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.embeddings_file import ItemVectors, Layout
@@ -75,7 +74,7 @@ def segment_vectors(
 
 
 def missing_vectors(
-    row_state: npt.NDArray[np.uint8], item_row: IntArray, layout: Layout
+    row_state: ByteArray, item_row: IntArray, layout: Layout
 ) -> Iterator[ItemVectors]:
     """Yield the items of all missing rows, with vectors of NaN."""
     if RowState.MISSING not in row_state:
@@ -157,7 +156,7 @@ def residue_vectors(
                 )
 
 
-def _residues_of(path: Path, segment: Segment) -> tuple[npt.NDArray[np.floating], IntArray]:
+def _residues_of(path: Path, segment: Segment) -> tuple[RealArray, IntArray]:
     if segment.residues is None or segment.counts is None:
         raise StoreError(f"{path}: has no vectors of residues. Move the file out of the run.")
     return segment.residues, segment.counts

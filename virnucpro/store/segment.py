@@ -18,15 +18,23 @@ from typing import Any, Final, Self, TypeVar
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import RealArray
+from virnucpro.arrays import (
+    AnyArray,
+    BoolArray,
+    ByteArray,
+    Float32Array,
+    IntArray,
+    RealArray,
+    finite_rows,
+)
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import run_of_part
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
-from virnucpro.store.segment_checks import FLOATS, numbers_problem, residues_problem
 
+_FLOATS: Final = (np.dtype(np.float16), np.dtype(np.float32))
+"""Types of stored vectors."""
 MARKED_UNIT: Final = 0x6E75_0F5A_C3D2_71B4
 """Unit of an image for `SegmentForm.of`; its bytes show where an image has the unit's number."""
 
@@ -80,7 +88,7 @@ class SegmentForm:
             return int.from_bytes(image[self.unit_at : self.unit_at + 8], "little", signed=True)
         return None
 
-    def arrays_of(self, image: bytes) -> dict[str, npt.NDArray[Any]]:
+    def arrays_of(self, image: bytes) -> dict[str, AnyArray]:
         """Return the arrays of an image of this form, in the memory of `image`."""
         return {
             name: np.frombuffer(image, dtype, math.prod(shape), offset).reshape(shape)
@@ -133,13 +141,13 @@ class Segment:
 
     unit: int
     fingerprint: str
-    rows: npt.NDArray[np.int64]
-    state: npt.NDArray[np.uint8]
+    rows: IntArray
+    state: ByteArray
     embeddings: RealArray | None
-    scores: npt.NDArray[np.float32] | None
+    scores: Float32Array | None
     reasons: Mapping[int, str] = field(default_factory=dict)
     residues: RealArray | None = None
-    counts: npt.NDArray[np.int64] | None = None
+    counts: IntArray | None = None
 
 
 def encode_segment(segment: Segment) -> bytes:
@@ -336,7 +344,7 @@ def _decode_hdf5(image: bytes) -> Segment:
         return _segment(int(file.attrs["unit"]), str(file.attrs["fingerprint"]), columns)
 
 
-def _segment(unit: int, fingerprint: str, columns: Mapping[str, npt.NDArray[Any]]) -> Segment:
+def _segment(unit: int, fingerprint: str, columns: Mapping[str, AnyArray]) -> Segment:
     reasons = json.loads(columns["reasons"].tobytes())
     return Segment(
         unit,
@@ -351,7 +359,7 @@ def _segment(unit: int, fingerprint: str, columns: Mapping[str, npt.NDArray[Any]
     )
 
 
-def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> npt.NDArray[Any]:
+def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> AnyArray:
     """Return a dataset as an array in the memory of `image`, in half the time that h5py needs."""
     shape = dataset.shape
     values = np.frombuffer(image, dataset.dtype, math.prod(shape), dataset.get_offset())
@@ -370,7 +378,7 @@ def _problem(segment: Segment) -> str:
         return "reasons are given for rows that are not quarantined"
     vectors, scores = segment.embeddings, segment.scores
     if vectors is not None and not (
-        vectors.dtype in FLOATS and vectors.ndim == 2 and vectors.shape[1]
+        vectors.dtype in _FLOATS and vectors.ndim == 2 and vectors.shape[1]
     ):
         return "embeddings are not float16 or float32 (n, D)"
     if scores is not None and not (
@@ -378,9 +386,9 @@ def _problem(segment: Segment) -> str:
     ):
         return "scores are not float32 (n, 2) or wider"
     return (
-        numbers_problem("embeddings", vectors, quarantined)
-        or numbers_problem("scores", scores, quarantined)
-        or residues_problem(segment.residues, segment.counts, quarantined)
+        _numbers_problem("embeddings", vectors, quarantined)
+        or _numbers_problem("scores", scores, quarantined)
+        or _residues_problem(segment.residues, segment.counts, quarantined)
     )
 
 
@@ -436,3 +444,35 @@ def _in_threads(
         finally:
             for _, future in ahead:
                 future.cancel()
+
+
+def _residues_problem(
+    residues: RealArray | None,
+    counts: IntArray | None,
+    quarantined: BoolArray,
+) -> str:
+    """Describe an invalid array of the vectors of residues; return "" if both are valid or None."""
+    if residues is None and counts is None:
+        return ""
+    if residues is None or counts is None:
+        return "residues and counts are not both present"
+    if residues.dtype not in _FLOATS or residues.ndim != 2 or not residues.shape[1]:
+        return "residues are not float16 or float32 (n, D)"
+    if counts.dtype != np.int64 or counts.shape != quarantined.shape or (counts < 0).any():
+        return "counts are not int64 (n,), at least 0"
+    if counts[quarantined].any() or counts.sum() != len(residues):
+        return "counts do not fit the residues and the quarantined rows"
+    return "" if finite_rows(residues).all() else "residues are not all finite"
+
+
+def _numbers_problem(name: str, values: RealArray | None, quarantined: BoolArray) -> str:
+    """Describe invalid numbers of rows; return "" if they are valid or None."""
+    if values is None:
+        return ""
+    if len(values) != len(quarantined):
+        return f"{name} have {len(values)} rows, but the unit has {len(quarantined)}"
+    if not finite_rows(values).all():
+        return f"{name} are not all finite"
+    if values[quarantined].any():
+        return f"{name} of quarantined rows are not zero"
+    return ""

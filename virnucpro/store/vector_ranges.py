@@ -14,7 +14,7 @@ from typing import IO, Final
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import ByteArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, Int32Array, IntArray
 from virnucpro.store.embeddings_file import ItemVectors, Layout, write_all
 from virnucpro.store.segment import is_short_of_space
 
@@ -92,7 +92,7 @@ class _Ranges:
         self._data = np.empty((min(self._length, layout.n_items), size), np.uint8)
         self._folder: Path | None = folder
         self._file: IO[bytes] | None = None
-        self._runs: list[tuple[int, npt.NDArray[np.int32]]] = []
+        self._runs: list[tuple[int, Int32Array]] = []
         """First record of each run, and the first record of each range after this one."""
         self._n_records = 0
         self._yielded_runs = np.zeros_like(self._known)
@@ -144,7 +144,7 @@ class _Ranges:
         self._yielded = np.zeros_like(self._known)
         """Number of groups in `_held` when each range was yielded."""
 
-    def _take(self, number: int, known: npt.NDArray[np.bool_]) -> ItemVectors:
+    def _take(self, number: int, known: BoolArray) -> ItemVectors:
         """Return the gathered vectors of a range."""
         self._known[number] = 0
         self._yielded[number], self._yielded_runs[number] = len(self._held), len(self._runs)
@@ -153,7 +153,7 @@ class _Ranges:
             self._starts[number] + places, places, self._data.view(self._layout.dtype)
         )
 
-    def _gather(self, number: int) -> npt.NDArray[np.bool_]:
+    def _gather(self, number: int) -> BoolArray:
         """Copy the vectors of a range into `_data`; return which are known, bool (n,)."""
         first, last = int(self._starts[number]), int(self._starts[number + 1])
         known = np.zeros(self._sizes[number], np.bool_)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import AnyArray, BoolArray, Float32Array, FloatArray, IntegerArray, RealArray
 
 NA = "NA"
 """Text of a missing value."""
@@ -18,7 +18,7 @@ _HALF_WAY: Final = 0.499999
 """Distance from a text, in units of the last decimal, from which on the rounding is checked."""
 
 
-def integers(numbers: npt.NDArray[np.integer]) -> list[str]:
+def integers(numbers: IntegerArray) -> list[str]:
     """Return the text of each integer; small ones are looked up, because that is faster."""
     if numbers.size and numbers.min() >= 0 and numbers.max() < _SMALL:
         texts: list[str] = _small_integers()[numbers].tolist()
@@ -26,7 +26,7 @@ def integers(numbers: npt.NDArray[np.integer]) -> list[str]:
     return list(map(repr, numbers.tolist()))  # repr is faster than str, which is a type
 
 
-def counts(values: npt.NDArray[np.floating]) -> list[str]:
+def counts(values: RealArray) -> list[str]:
     """Return the text of each whole number, `NA` for NaN."""
     known = ~np.isnan(values)
     texts = np.full(len(values), NA, object)
@@ -34,7 +34,7 @@ def counts(values: npt.NDArray[np.floating]) -> list[str]:
     return list(texts)
 
 
-def decimals(values: npt.NDArray[np.floating]) -> list[str]:
+def decimals(values: RealArray) -> list[str]:
     """Return the text of each number with four decimals, `NA` for NaN.
 
     Values from 0 to 1, except those half-way between two texts, are looked up, because formatting
@@ -48,7 +48,7 @@ def decimals(values: npt.NDArray[np.floating]) -> list[str]:
     return list(texts)
 
 
-def rounded(values: npt.NDArray[np.floating]) -> FloatArray:
+def rounded(values: RealArray) -> FloatArray:
     """Return the numbers that the texts of `decimals` stand for."""
     number, known = _ten_thousandths(values)
     result: FloatArray = number / 10_000
@@ -57,7 +57,7 @@ def rounded(values: npt.NDArray[np.floating]) -> FloatArray:
     return result
 
 
-def _ten_thousandths(values: npt.NDArray[np.floating]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+def _ten_thousandths(values: RealArray) -> tuple[FloatArray, BoolArray]:
     """Return rounded ten-thousandths, and whether the rounding is that of the decimal text."""
     scaled = values.astype(np.float64) * 10_000
     number = np.rint(scaled)
@@ -74,13 +74,13 @@ def _shares() -> npt.NDArray[np.object_]:
     return np.array([f"{number / 10_000:.4f}" for number in range(10_001)], object)
 
 
-def named(names: Sequence[str], codes: npt.NDArray[Any]) -> list[str]:
+def named(names: Sequence[str], codes: AnyArray) -> list[str]:
     """Return the name of each code."""
     texts: list[str] = np.array(names, object)[codes.astype(np.int64)].tolist()
     return texts
 
 
-def shortest(values: npt.NDArray[np.float32]) -> list[str]:
+def shortest(values: Float32Array) -> list[str]:
     """Return the shortest decimal numbers with the same float32 values."""
     texts: list[str] = values.astype(np.str_).tolist()
     return texts

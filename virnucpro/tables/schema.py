@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
-from numpy.typing import NDArray
-
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import AnyArray, IntArray
 from virnucpro.tables.cells import counts, decimals, integers
 
 if TYPE_CHECKING:
@@ -18,12 +16,12 @@ Kind: TypeAlias = Literal["name", "text", "integer", "count", "number"]
 A count is an integer that may be missing.
 """
 Place: TypeAlias = Literal["report", "notebook"]
-Values: TypeAlias = NDArray[Any] | list[str]
+Values: TypeAlias = AnyArray | list[str]
 Block: TypeAlias = Mapping[str, Values]
 """Values of some rows by the name of their column: integers, numbers or texts."""
 
 
-_WRITERS: Final[Mapping[str, Callable[[NDArray[Any]], list[str]]]] = {
+_WRITERS: Final[Mapping[str, Callable[[AnyArray], list[str]]]] = {
     "integer": integers,
     "count": counts,
     "number": decimals,

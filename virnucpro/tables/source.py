@@ -1,13 +1,14 @@
-"""What the tables of a run are made from: index, scores and calls."""
+"""What the tables and reports of a run are made from: index, scores and calls; length classes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import BoolArray, FloatArray, IntArray
+from virnucpro.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
 from virnucpro.classifier.calibration import Calibration
 from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
@@ -17,6 +18,16 @@ from virnucpro.classifier.spans import SpanScores
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
+
+LENGTH_CLASSES: Final[Mapping[str, int]] = {
+    "under 500": 0,
+    "500 to 999": 500,
+    "1 to 3 kb": 1_000,
+    "3 to 10 kb": 3_000,
+    "10 to 50 kb": 10_000,
+    "50 kb or more": 50_000,
+}
+"""Least number of bases of each class, by which reports and launches count sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +123,7 @@ def likely_sources(
     return sources
 
 
-def agreeing(sources: IntArray, viral: BoolArray, call: npt.NDArray[np.uint8]) -> IntArray:
+def agreeing(sources: IntArray, viral: BoolArray, call: ByteArray) -> IntArray:
     """Return the source of each record, or -1 where it contradicts the call.
 
     Parameters
@@ -124,6 +135,12 @@ def agreeing(sources: IntArray, viral: BoolArray, call: npt.NDArray[np.uint8]) -
     """
     opposite = np.where(viral[sources], Call.NON_VIRAL, Call.VIRAL)
     return np.where(call == opposite, -1, sources)
+
+
+def length_class(lengths: AnyArray) -> npt.NDArray[np.intp]:
+    """Return the position of each length (n,) in `LENGTH_CLASSES`."""
+    classes: npt.NDArray[np.intp] = np.digitize(lengths, list(LENGTH_CLASSES.values())[1:])
+    return classes
 
 
 def _owners(first: IntArray) -> IntArray:

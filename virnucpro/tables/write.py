@@ -12,7 +12,6 @@ import numpy as np
 
 from virnucpro.arrays import IntArray
 from virnucpro.durable import write_file
-from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.schema import TableBlock
 
 if TYPE_CHECKING:
@@ -51,14 +50,3 @@ def blocks(n_rows: int) -> Iterator[IntArray]:
     """Yield arrays of at most 16,384 line numbers, from 0 to ``n_rows - 1`` in ascending order."""
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
-
-
-def names_warning(index: SequenceIndex) -> str:
-    """Return a warning if sequence names contain characters that are encoded, else ""."""
-    if not (count := index.count_encoded_names()):
-        return ""
-    return (
-        "sequence names with control characters, or that begin like a formula or a BED header: "
-        f"{count:,}. These characters are percent-encoded in all outputs, for example %1B for the "
-        "escape character, %3D for = at the start, and %251B for the letters %1B"
-    )

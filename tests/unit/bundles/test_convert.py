@@ -11,7 +11,7 @@ from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2, write_ten
 from virnucpro.cli.main import main
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import find_published
-from virnucpro.encoders.encoder import mean_of_runs, pack
+from virnucpro.encoders.encoder import mean_of_sequences, pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.encoders.weights.pickles import read_pickle, read_state_dict
 from virnucpro.errors import BundleError
@@ -238,7 +238,7 @@ def test_a_published_dnabert_s_folder_is_opened_as_an_encoder(tmp_path, stand_in
     tokens = encoder.tokenise([b"ACGTTGCAACGTGGCA"])
     with torch.inference_mode():
         packed = pack(tokens)
-        wanted = mean_of_runs(*module.states(packed, [len(module.encoder.layer)]), packed)
+        wanted = mean_of_sequences(*module.states(packed, [len(module.encoder.layer)]), packed)
         assert torch.allclose(encoder.encode(encoder.collate(tokens)), wanted, atol=1e-6)
     damaged = bytearray((tmp_path / "pytorch_model.bin").read_bytes())
     damaged[len(damaged) // 2] ^= 1

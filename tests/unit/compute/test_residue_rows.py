@@ -89,7 +89,7 @@ def test_rows_that_stay_not_finite_are_left_out(task, index, monkeypatch):
     def faulty(self, batch):
         vectors = encode(self, batch)
         # other rows of this batch are finite when they are computed alone
-        return vectors * torch.nan if 42 in [run.length for run in batch.runs] else vectors
+        return vectors * torch.nan if 42 in [group.length for group in batch.groups] else vectors
 
     monkeypatch.setattr(TorchEncoder, "encode", faulty)
     segment = embedded(task(), index)

@@ -8,10 +8,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from virnucpro.encoders.dnabert_s import model as alibi
 from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias, head_slopes
-from virnucpro.encoders.encoder import Run
+from virnucpro.encoders.encoder import EqualLengths
 
 HEADS, HEAD_DIM = 6, 8
-RUNS = [Run(0, 2, 70), Run(140, 1, 33), Run(173, 3, 32), Run(269, 4, 1)]
+GROUPS = [
+    EqualLengths(0, 2, 70),
+    EqualLengths(140, 1, 33),
+    EqualLengths(173, 3, 32),
+    EqualLengths(269, 4, 1),
+]
 ROWS = 280  # the last seven are filler
 
 
@@ -28,16 +33,16 @@ def test_each_head_has_a_distinct_slope_between_zero_and_one(heads):
     assert all(0 < slope < 1 for slope in slopes)
 
 
-def straight_line(joined, runs):
+def straight_line(joined, groups):
     """Compute attention per sequence and head in fp64: softmax of scores minus slope * distance."""
     q, k, v = joined.double().view(len(joined), 3, HEADS, HEAD_DIM).unbind(1)
     mixed = torch.zeros_like(q)
-    for run in runs:
-        for first in range(run.start, run.stop, run.length):
-            place = torch.arange(run.length)
+    for group in groups:
+        for first in range(group.start, group.stop, group.length):
+            place = torch.arange(group.length)
             distance = (place[:, None] - place).abs()
             for head, slope in enumerate(head_slopes(HEADS)):
-                rows = slice(first, first + run.length)
+                rows = slice(first, first + group.length)
                 scores = q[rows, head] @ k[rows, head].T / math.sqrt(HEAD_DIM) - slope * distance
                 mixed[rows, head] = torch.softmax(scores, 1) @ v[rows, head]
     return mixed.flatten(1)
@@ -54,15 +59,15 @@ def joined():
     ("dtype", "most"), [(torch.float32, 5e-6), (torch.float16, 5e-3), (torch.bfloat16, 5e-2)]
 )
 def test_both_layouts_equal_a_simple_implementation(joined, layout, dtype, most):
-    mixed = layout(HEADS)(joined.to(dtype), RUNS)
+    mixed = layout(HEADS)(joined.to(dtype), GROUPS)
     assert mixed.dtype == dtype
-    expected = straight_line(joined.to(dtype), RUNS)
+    expected = straight_line(joined.to(dtype), GROUPS)
     torch.testing.assert_close(mixed.double(), expected, rtol=0, atol=most)
 
 
 def test_a_mirrored_bias_is_a_view_of_one_ramp(joined):
     bias = MirroredBias(HEADS)
-    bias(joined, RUNS)
+    bias(joined, GROUPS)
     held = bias.table(70).untyped_storage()
     for length in (1, 2, 33, 70, 128):
         table = bias.table(length)
@@ -76,11 +81,11 @@ def test_a_mirrored_bias_is_a_view_of_one_ramp(joined):
 
 def test_the_ramp_grows_only_for_longer_sequences(joined):
     bias = MirroredBias(HEADS)
-    bias(joined[:4], [Run(0, 1, 4)])
+    bias(joined[:4], [EqualLengths(0, 1, 4)])
     short = bias.table(4).untyped_storage().nbytes()
-    long = bias(joined, [Run(0, 1, ROWS)])
+    long = bias(joined, [EqualLengths(0, 1, ROWS)])
     assert bias.table(4).untyped_storage().nbytes() > short
-    expected = straight_line(joined, [Run(0, 1, ROWS)])
+    expected = straight_line(joined, [EqualLengths(0, 1, ROWS)])
     torch.testing.assert_close(long.double(), expected, rtol=0, atol=5e-6)
 
 
@@ -98,7 +103,7 @@ def biases(monkeypatch):
 
 
 def test_an_aligned_bias_is_broadcast_in_the_type_of_the_keys_and_padded_to_16(joined, biases):
-    AlignedBias(HEADS)(joined.half(), RUNS)
+    AlignedBias(HEADS)(joined.half(), GROUPS)
     assert [tuple(bias.shape) for bias in biases] == [
         (2, HEADS, 70, 80),
         (1, HEADS, 33, 48),
@@ -114,28 +119,28 @@ def test_an_aligned_bias_is_broadcast_in_the_type_of_the_keys_and_padded_to_16(j
 def test_tables_are_shared_by_layers_and_their_memory_is_bounded(joined, biases, monkeypatch):
     bias = AlignedBias(HEADS)
     for _ in range(2):
-        bias(joined, RUNS)
+        bias(joined, GROUPS)
     assert [one.data_ptr() for one in biases[:4]] == [one.data_ptr() for one in biases[4:]]
     monkeypatch.setattr(alibi, "_MOST_HELD", HEADS * 70 * 80)
     bounded = AlignedBias(HEADS)
-    expected = straight_line(joined, RUNS)
+    expected = straight_line(joined, GROUPS)
     for _ in range(2):
-        torch.testing.assert_close(bounded(joined, RUNS).double(), expected, rtol=0, atol=5e-6)
+        torch.testing.assert_close(bounded(joined, GROUPS).double(), expected, rtol=0, atol=5e-6)
         assert sum(table.numel() for table in bounded._held.values()) <= HEADS * 70 * 80
 
 
 def test_a_table_too_large_for_the_cache_is_computed_in_blocks(joined, biases, monkeypatch):
     monkeypatch.setattr(alibi, "_MOST_HELD", 20_000)
     monkeypatch.setattr(alibi, "_BLOCK", 5_000)
-    mixed = AlignedBias(HEADS)(joined, RUNS)
+    mixed = AlignedBias(HEADS)(joined, GROUPS)
     assert len(biases) > 8
     assert max(bias[0].numel() for bias in biases) <= 20_000
-    torch.testing.assert_close(mixed.double(), straight_line(joined, RUNS), rtol=0, atol=5e-6)
+    torch.testing.assert_close(mixed.double(), straight_line(joined, GROUPS), rtol=0, atol=5e-6)
 
 
 def test_a_long_sequence_needs_a_small_ramp(biases):
     bias = MirroredBias(2)
-    bias(torch.zeros(5_000, 3 * 2 * 4), [Run(0, 1, 5_000)])
+    bias(torch.zeros(5_000, 3 * 2 * 4), [EqualLengths(0, 1, 5_000)])
     assert biases[0].shape == (1, 2, 5_000, 5_000)
     assert biases[0].untyped_storage().nbytes() <= 4 * 2 * 2 * 8_192
 
@@ -161,13 +166,13 @@ def test_a_layer_starts_one_kernel_per_run_and_per_padding_and_two_more(joined, 
         )  # the layout of torch's kernel on a GPU
 
     monkeypatch.setattr(alibi, "scaled_dot_product_attention", as_a_gpu)
-    bias, rows = AlignedBias(HEADS), joined[: RUNS[-1].stop]
+    bias, rows = AlignedBias(HEADS), joined[: GROUPS[-1].stop]
     with Kernels() as first:
-        bias(rows, RUNS)
-    assert first.names["aten.arange.start"] + first.names["aten.arange.default"] == 2 * len(RUNS)
+        bias(rows, GROUPS)
+    assert first.names["aten.arange.start"] + first.names["aten.arange.default"] == 2 * len(GROUPS)
     with Kernels() as later:
-        bias(rows, RUNS)
-    filled = sum(run.length % 16 != 0 for run in RUNS)
+        bias(rows, GROUPS)
+    filled = sum(group.length % 16 != 0 for group in GROUPS)
     assert later.names == {"aten.new_zeros.default": 1, "aten.cat.default": filled + 1}
 
 
@@ -179,5 +184,5 @@ def test_keys_of_a_multiple_of_16_are_not_copied(joined, monkeypatch):
         return scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
 
     monkeypatch.setattr(alibi, "scaled_dot_product_attention", spy)
-    AlignedBias(HEADS)(joined, [Run(0, 2, 48)])
+    AlignedBias(HEADS)(joined, [EqualLengths(0, 2, 48)])
     assert {one.untyped_storage().data_ptr() for one in seen} == {joined.data_ptr()}

@@ -7,7 +7,7 @@ import torch
 
 from virnucpro.encoders import kernels
 from virnucpro.encoders.encoder import pack
-from virnucpro.encoders.kernels import all_at_once, attention_on, by_runs, has_varlen
+from virnucpro.encoders.kernels import all_at_once, attention_on, by_groups, has_varlen
 
 LENGTHS = [1, 30, 7, 30, 30, 64, 7, 2]
 HEADS, WIDTH = 3, 8
@@ -38,7 +38,7 @@ def test_tokens_attend_only_to_their_own_sequence(dtype, lengths):
     heads, packed = joined(lengths, dtype)
     expected = straight_line(heads, packed)
     torch.testing.assert_close(
-        by_runs(heads, packed).double(), expected, rtol=0, atol=CLOSE[dtype], check_dtype=False
+        by_groups(heads, packed).double(), expected, rtol=0, atol=CLOSE[dtype], check_dtype=False
     )
 
 
@@ -48,7 +48,7 @@ def test_bfloat16_attention_does_not_depend_on_the_block_size(monkeypatch, at_on
     monkeypatch.setattr(kernels, "_SCORES_AT_ONCE", at_once)
     monkeypatch.setattr(kernels, "_MOST_SCORES", most)
     expected = straight_line(heads, packed)
-    torch.testing.assert_close(by_runs(heads, packed).double(), expected, rtol=0, atol=2e-2)
+    torch.testing.assert_close(by_groups(heads, packed).double(), expected, rtol=0, atol=2e-2)
 
 
 @pytest.mark.gpu
@@ -80,8 +80,8 @@ def test_attention_over_offsets_needs_half_precision_and_ampere(capability, dtyp
     assert has_varlen(capability, dtype, head_dim) is has
 
 
-@pytest.mark.parametrize(("capability", "way"), [((7, 5), by_runs), ((8, 6), all_at_once)])
+@pytest.mark.parametrize(("capability", "way"), [((7, 5), by_groups), ((8, 6), all_at_once)])
 def test_the_capability_of_the_device_selects_the_attention(monkeypatch, capability, way):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
     assert attention_on(torch.device("cuda"), torch.float16, 64) is way
-    assert attention_on(torch.device("cpu"), torch.float16, 64) is by_runs
+    assert attention_on(torch.device("cpu"), torch.float16, 64) is by_groups

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.encoder import mean_of_runs, pack
+from virnucpro.encoders.encoder import mean_of_sequences, pack
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -15,7 +15,7 @@ from virnucpro.errors import BundleError
 def means(module, batch):
     """Return the mean vector of each sequence after the last layer."""
     packed = pack(batch)
-    return mean_of_runs(*module.states(packed, [len(module.encoder.layer)]), packed)
+    return mean_of_sequences(*module.states(packed, [len(module.encoder.layer)]), packed)
 
 
 @pytest.mark.parametrize("prefix", ["", "bert."])

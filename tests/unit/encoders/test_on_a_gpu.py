@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend
 
 from virnucpro.encoders.dnabert_s import model as alibi
 from virnucpro.encoders.dnabert_s.model import AlignedBias, MirroredBias
-from virnucpro.encoders.encoder import mean_of_runs, means_by_runs, means_by_segments, pack
-from virnucpro.encoders.kernels import attention_on, by_runs
+from virnucpro.encoders.encoder import mean_of_sequences, means_by_groups, means_by_segments, pack
+from virnucpro.encoders.kernels import attention_on, by_groups
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 pytestmark = pytest.mark.gpu
@@ -51,7 +51,7 @@ def test_a_batch_is_copied_to_the_gpu_without_a_wait(gpu, nothing_waits):
     packed = packed_of(LENGTHS)
     with nothing_waits():
         moved = packed.to(gpu)
-    assert moved.runs == packed.runs
+    assert moved.groups == packed.groups
     for name in ("tokens", "offsets", "positions", "places"):
         there, here = getattr(moved, name), getattr(packed, name)
         assert there.device.type == gpu.type
@@ -61,15 +61,15 @@ def test_a_batch_is_copied_to_the_gpu_without_a_wait(gpu, nothing_waits):
 
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (1, 1)])
-def test_means_by_segments_equal_means_by_runs_on_a_gpu(gpu, nothing_waits, dtype, first, last):
+def test_means_by_segments_equal_means_by_groups_on_a_gpu(gpu, nothing_waits, dtype, first, last):
     packed = packed_of([length + 2 for length in LENGTHS])
     hidden = drawn(len(packed.tokens), 40).to(dtype)
     hidden[packed.total :] = torch.nan
     there, moved = hidden.to(gpu), packed.to(gpu)
-    expected = means_by_runs(hidden, packed, first, last)
+    expected = means_by_groups(hidden, packed, first, last)
     with nothing_waits():
         means = means_by_segments(there, moved, first, last)
-        ordered = mean_of_runs(there, moved, first=first, last=last)
+        ordered = mean_of_sequences(there, moved, first=first, last=last)
     torch.testing.assert_close(means.cpu(), expected, rtol=0, atol=1e-5)
     torch.testing.assert_close(ordered.cpu(), expected[packed.places], rtol=0, atol=1e-5)
 
@@ -81,10 +81,10 @@ def test_an_aligned_bias_agrees_with_the_cpu_layout(gpu, nothing_waits, monkeypa
     monkeypatch.setattr(alibi, "_BLOCK", most // 4)
     packed = packed_of(LENGTHS)
     rows = (2 * drawn(len(packed.tokens), 3 * HEADS * WIDTH)).to(dtype)
-    expected = MirroredBias(HEADS)(rows.float(), packed.runs)
+    expected = MirroredBias(HEADS)(rows.float(), packed.groups)
     bias, there = AlignedBias(HEADS), rows.to(gpu)
     with nothing_waits():
-        made, held = bias(there, packed.runs), bias(there, packed.runs)
+        made, held = bias(there, packed.groups), bias(there, packed.groups)
     assert made.dtype == dtype
     assert torch.equal(made, held)
     torch.testing.assert_close(made.cpu().float(), expected, rtol=0, atol=CLOSE[dtype])
@@ -98,7 +98,7 @@ def test_a_bias_uses_the_memory_efficient_kernel(gpu, monkeypatch, dtype, heads,
     monkeypatch.setattr(alibi, "_KERNELS", only)
     packed = packed_of(LENGTHS)
     rows = drawn(len(packed.tokens), 3 * heads * width).to(gpu, dtype)
-    assert AlignedBias(heads)(rows, packed.runs).isfinite().all()
+    assert AlignedBias(heads)(rows, packed.groups).isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", CLOSE)
@@ -109,7 +109,7 @@ def test_attention_agrees_with_the_cpu_for_all_gpu_kernels(gpu, nothing_waits, d
     attend = attention_on(gpu, dtype, WIDTH)
     with nothing_waits():
         mixed = attend(there, moved)
-    expected = by_runs(heads.float(), packed)
+    expected = by_groups(heads.float(), packed)
     torch.testing.assert_close(mixed.cpu().float(), expected, rtol=0, atol=CLOSE[dtype])
 
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from virnucpro.encoders.encoder import (
     LEAST_ROWS,
-    Run,
-    mean_of_runs,
-    means_by_runs,
+    EqualLengths,
+    mean_of_sequences,
+    means_by_groups,
     means_by_segments,
     pack,
 )
@@ -42,13 +42,13 @@ def test_every_sequence_is_complete_at_its_offsets(lengths):
 def test_runs_cover_all_rows_longest_first_in_stable_order(lengths):
     packed = pack(ragged(lengths))
     start = 0
-    for run in packed.runs:
-        assert (run.start, run.n) == (start, lengths.count(run.length))
-        numbers = run.of(packed.tokens)[:, 0]
+    for group in packed.groups:
+        assert (group.start, group.n) == (start, lengths.count(group.length))
+        numbers = group.of(packed.tokens)[:, 0]
         assert numbers.tolist() == sorted(numbers.tolist())
-        start = run.stop
+        start = group.stop
     assert start == packed.total
-    sizes = [run.length for run in packed.runs]
+    sizes = [group.length for group in packed.groups]
     assert sizes == sorted(set(lengths), reverse=True)
 
 
@@ -61,10 +61,10 @@ def test_batches_are_padded_to_a_multiple_of_the_step(lengths, step):
 
 def test_a_run_views_its_part_of_a_matrix():
     rows = torch.arange(40).view(20, 2)
-    assert Run(2, 3, 4).of(rows).shape == (3, 4, 2)
-    assert Run(2, 3, 4).of(rows)[1, 0].tolist() == [12, 13]
-    run = Run(2, 3, 4)
-    run.of(rows).zero_()
+    assert EqualLengths(2, 3, 4).of(rows).shape == (3, 4, 2)
+    assert EqualLengths(2, 3, 4).of(rows)[1, 0].tolist() == [12, 13]
+    group = EqualLengths(2, 3, 4)
+    group.of(rows).zero_()
     assert rows[1:3].tolist() == [[2, 3], [0, 0]]
 
 
@@ -73,18 +73,18 @@ def test_means_are_in_the_order_of_the_batch(lengths, first, last):
     batch = ragged([length + 2 for length in lengths])
     packed = pack(batch)
     hidden = torch.stack([packed.tokens, 2 * packed.tokens], 1).double()
-    means = mean_of_runs(hidden, packed, first=first, last=last)
+    means = mean_of_sequences(hidden, packed, first=first, last=last)
     expected = [ids[first : len(ids) - last].mean() for ids in batch]
     np.testing.assert_allclose(means[:, 0].numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(means[:, 1].numpy(), 2 * np.array(expected), rtol=1e-6)
 
 
 @given(LENGTHS.filter(bool), st.integers(0, 1), st.integers(0, 1))
-def test_means_by_segments_equal_means_by_runs(lengths, first, last):
+def test_means_by_segments_equal_means_by_groups(lengths, first, last):
     packed = pack(ragged([length + 2 for length in lengths]))
     hidden = torch.randn(len(packed.tokens), 3)
     hidden[packed.total :] = torch.nan
-    one, other = (way(hidden, packed, first, last) for way in (means_by_runs, means_by_segments))
+    one, other = (way(hidden, packed, first, last) for way in (means_by_groups, means_by_segments))
     torch.testing.assert_close(other, one)
 
 
@@ -92,20 +92,20 @@ def test_omitted_tokens_and_filler_have_no_influence():
     packed = pack([np.arange(4)])
     hidden = torch.full((LEAST_ROWS, 1), torch.nan)
     hidden[1:3] = torch.tensor([[2.0], [4.0]])
-    assert mean_of_runs(hidden, packed, first=1, last=1).tolist() == [[3.0]]
-    assert mean_of_runs(hidden, packed).isnan().all()
+    assert mean_of_sequences(hidden, packed, first=1, last=1).tolist() == [[3.0]]
+    assert mean_of_sequences(hidden, packed).isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_summed_in_fp32(dtype):
     packed = pack([np.zeros(100_000, np.int64)])
-    mean = mean_of_runs(torch.ones(100_000, 1, dtype=dtype), packed)
+    mean = mean_of_sequences(torch.ones(100_000, 1, dtype=dtype), packed)
     assert (mean.dtype, mean.item()) == (torch.float32, 1.0)
 
 
 def test_means_have_gradients():
     hidden = torch.ones(LEAST_ROWS, 2, requires_grad=True)
-    mean_of_runs(hidden, pack([np.arange(4)]), first=1, last=1).sum().backward()
+    mean_of_sequences(hidden, pack([np.arange(4)]), first=1, last=1).sum().backward()
     assert hidden.grad[:5, 0].tolist() == [0, 0.5, 0.5, 0, 0]
 
 
@@ -114,5 +114,5 @@ def test_a_moved_batch_is_complete():
     moved = packed.to(torch.device("cpu"))
     assert torch.equal(moved.tokens, packed.tokens)
     assert torch.equal(moved.positions, packed.positions)
-    assert moved.runs == packed.runs
+    assert moved.groups == packed.groups
     assert packed.to(torch.device("meta")).places.device.type == "meta"

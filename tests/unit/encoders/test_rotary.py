@@ -23,10 +23,10 @@ def test_products_of_queries_and_keys_equal_those_of_fair_esm():
         [interleave_pairs(row.flatten(), 2 * HEADS).view(2 * HEADS, WIDTH) for row in joined]
     )
     rotate(arranged, Rotation(inverse_frequencies(WIDTH), torch.device("cpu")).factors(packed))
-    for run in packed.runs:
-        q, k = run.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
+    for group in packed.groups:
+        q, k = group.of(joined).permute(2, 0, 3, 1, 4).flatten(1, 2)
         expected_q, expected_k = RotaryEmbedding(WIDTH)(q, k)
-        own_q, own_k = run.of(arranged).transpose(1, 2).split(HEADS, 1)
+        own_q, own_k = group.of(arranged).transpose(1, 2).split(HEADS, 1)
         products = own_q.flatten(0, 1) @ own_k.flatten(0, 1).mT
         torch.testing.assert_close(products, expected_q @ expected_k.mT)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from programs import run_captured
 
+from virnucpro.arrays import finite_rows
 from virnucpro.errors import SegmentError
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 from virnucpro.store.segment import (
@@ -22,7 +23,6 @@ from virnucpro.store.segment import (
     encode_segment,
     read_segment,
 )
-from virnucpro.store.segment_checks import finite_rows
 
 
 def assert_equal(left: Segment, right: Segment) -> None:

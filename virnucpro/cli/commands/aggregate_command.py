@@ -67,7 +67,7 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
 
     output: Path = arguments.output
     coverage, n_items = aggregate_segments(arguments.paths, output, arguments.index)
-    lines = [f"warning: file not used: {one.reason}" for one in coverage.rejected]
+    lines = [f"warning: file not used: {file.reason}" for file in coverage.rejected]
     if coverage.gaps:
         print("first_row", "last_row", sep="\t")
         for first, end in coverage.gaps:

@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         figures = measure_bundle(arguments.bundle, settings, say)
     if arguments.json:
-        print(json.dumps([one.as_dict() for one in figures], indent=2))
+        print(json.dumps([figure.as_dict() for figure in figures], indent=2))
     else:
         print("\n\n".join(map(_as_text, figures)))
     return ExitCode.OK

@@ -110,24 +110,24 @@ def _list(arguments: argparse.Namespace) -> int:
 
     bundles = list_bundles()
     if arguments.json:
-        print(json.dumps([_as_json(name, one) for name, one in bundles.items()], indent=2))
+        print(json.dumps([_as_json(name, bundle) for name, bundle in bundles.items()], indent=2))
     else:
-        for name, one in bundles.items():
-            print(f"{name}\t{_line(one)}")
+        for name, bundle in bundles.items():
+            print(f"{name}\t{_line(bundle)}")
     return ExitCode.OK
 
 
-def _as_json(name: str, one: "Bundle | BundleError") -> dict[str, str]:
-    if isinstance(one, BundleError):
-        return {"name": name, "error": str(one)}
-    return {"name": name, "version": one.version, "fingerprint": one.fingerprint}
+def _as_json(name: str, bundle: "Bundle | BundleError") -> dict[str, str]:
+    if isinstance(bundle, BundleError):
+        return {"name": name, "error": str(bundle)}
+    return {"name": name, "version": bundle.version, "fingerprint": bundle.fingerprint}
 
 
-def _line(one: "Bundle | BundleError") -> str:
-    if isinstance(one, BundleError):
-        return f"-\tcannot be used: {one}"
-    use = "encoders only" if one.head is None else f"window {one.window}, {one.tiling}"
-    return f"{one.version}\t{use}"
+def _line(bundle: "Bundle | BundleError") -> str:
+    if isinstance(bundle, BundleError):
+        return f"-\tcannot be used: {bundle}"
+    use = "encoders only" if bundle.head is None else f"window {bundle.window}, {bundle.tiling}"
+    return f"{bundle.version}\t{use}"
 
 
 def _show(arguments: argparse.Namespace) -> int:

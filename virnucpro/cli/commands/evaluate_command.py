@@ -220,8 +220,8 @@ def _origin(arguments: argparse.Namespace) -> dict[str, Any]:
         },
         **({"split": arguments.split} if arguments.split else {}),
         **({"viral_labels": arguments.viral_labels} if arguments.viral_labels else {}),
-        **({"viral": [str(path) for path in arguments.viral]} if arguments.viral else {}),
-        **({"non_viral": [str(one) for one in arguments.non_viral]} if arguments.non_viral else {}),
+        **({"viral": [*map(str, arguments.viral)]} if arguments.viral else {}),
+        **({"non_viral": [*map(str, arguments.non_viral)]} if arguments.non_viral else {}),
     }
 
 
@@ -292,22 +292,22 @@ def _called(rows: "Sequence[Row]") -> list[str]:
     kingdoms = {name[1:] for name in shares if name[2] != _ALL}
     shown = [name for name in shares if name[2] == _ALL or len(kingdoms) <= _MOST_KINGDOMS]
     tools = list(dict.fromkeys(row.tool for row in rows))
-    shown.sort(key=lambda one: (tools.index(one[0]), one[1] != "viral", one[2] != _ALL, one[2]))
-    lines = [
-        (tool, label, kingdom, *(shares[tool, label, kingdom].get(one, "") for one in lengths))
-        for tool, label, kingdom in shown
-    ]
+    shown.sort(
+        key=lambda name: (tools.index(name[0]), name[1] != "viral", name[2] != _ALL, name[2])
+    )
+    lines = [(*name, *(shares[name].get(length, "") for length in lengths)) for name in shown]
     head = ("tool", "label", "kingdom", *lengths)
     return aligned([head, *lines], right=set(range(3, len(head))))
 
 
 def _differences(differences: "Sequence[Difference]") -> list[str]:
     cells: dict[tuple[str, str], dict[str, str]] = {}
-    for one in differences:
-        if one.kingdom == _ALL and one.figure in _COMPARED:
-            name = (f"{one.tool} - {one.reference}", one.length)
-            text = f"{one.value:+.3f}" if not isnan(one.value) else "NA"
-            cells.setdefault(name, {})[one.figure] = text + _interval(one.interval, "+")
+    for difference in differences:
+        if difference.kingdom == _ALL and difference.figure in _COMPARED:
+            name = (f"{difference.tool} - {difference.reference}", difference.length)
+            text = f"{difference.value:+.3f}" if not isnan(difference.value) else "NA"
+            text += _interval(difference.interval, "+")
+            cells.setdefault(name, {})[difference.figure] = text
     head = ("tools", "length", "AUROC", "recall at 5 % FP", "MCC")
     lines = [(*name, *(values[figure] for figure in _COMPARED)) for name, values in cells.items()]
     return aligned([head, *lines], right=set(range(1, len(head))))

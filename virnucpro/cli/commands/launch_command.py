@@ -138,19 +138,19 @@ def _run(arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             _say_totals(report.results)
         _advise(report.results, arguments)
-        details = [one.result.get("details", {}) for one in report.results]
-        scored = sum(one.get("records", {}).get("scored", 0) for one in details)
+        details = [file.result.get("details", {}) for file in report.results]
+        scored = sum(detail.get("records", {}).get("scored", 0) for detail in details)
         return fail_empty(scored, arguments) or ExitCode(report.exit_code)
     return ExitCode(report.exit_code)
 
 
 def _say_totals(results: "Sequence[FileResult]") -> None:
     total, viral = (
-        sum(one.result[name] for one in results if isinstance(one.result.get(name), int))
+        sum(file.result[name] for file in results if isinstance(file.result.get(name), int))
         for name in ("sequences", "viral")
     )
     say(f"{total:,} sequences, {viral:,} viral")
-    rules = sorted({str(one.result["rule"]) for one in results if one.result.get("rule")})
+    rules = sorted({str(file.result["rule"]) for file in results if file.result.get("rule")})
     if len(rules) > 1:
         say(
             f"warning: the files have different rules of the calls ({'; '.join(rules)}), see the "
@@ -179,7 +179,7 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
     """Print how to find the faulty sequence with ``predict``, if a file killed its workers."""
-    killers = [one.file for one in results if one.error.startswith("worker ")]
+    killers = [result.file for result in results if result.error.startswith("worker ")]
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())
         say(

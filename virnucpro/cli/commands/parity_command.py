@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     parity = measure_parity(chosen)
     print(json.dumps(parity.as_dict(), indent=2) if arguments.json else _as_text(parity))
-    compared = max(one.n for one in parity.encoders)
+    compared = max(agreement.n for agreement in parity.encoders)
     if compared < chosen.n_sequences:
         say(
             f"{chosen.fasta} has only {compared:,} items, but {chosen.n_sequences:,} were "
@@ -84,7 +84,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _as_text(parity: "Parity") -> str:
     rows = [
-        _row(one.encoder, asdict(one), one.tolerance, agrees=one.agrees) for one in parity.encoders
+        _row(agreement.encoder, asdict(agreement), agreement.tolerance, agrees=agreement.agrees)
+        for agreement in parity.encoders
     ]
     if (scores := parity.head) is not None:
         tolerance = (

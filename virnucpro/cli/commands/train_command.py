@@ -102,7 +102,7 @@ def _lengths(text: str) -> tuple[tuple[int, ...], bool]:
     valid = len(numbers) == len(words) == (2 if between else len(words))
     if (
         not valid
-        or not all(_LEAST <= one <= _MOST for one in numbers)
+        or not all(_LEAST <= number <= _MOST for number in numbers)
         or numbers != sorted(numbers)
     ):
         raise argparse.ArgumentTypeError(

@@ -128,19 +128,19 @@ def _workers(
     for name in ("Task", "For", "Last task", "Done", "Failed", "Timed out", "Deaths"):
         table.add_column(name, justify="right")
     now = time.monotonic()
-    for worker_id, one in workers.items():
-        task, since = one["current_task"], one["task_start_time"]
+    for worker_id, worker in workers.items():
+        task, since = worker["current_task"], worker["task_start_time"]
         table.add_row(
             str(worker_id),
-            Text(one["status"], style=_STYLES[one["status"]]),
-            _bar(one["completed"] + one["failed"] + one["timeouts"], figures.n_tasks),
+            Text(worker["status"], style=_STYLES[worker["status"]]),
+            _bar(worker["completed"] + worker["failed"] + worker["timeouts"], figures.n_tasks),
             Text("-" if task is None else describe(task), overflow="ellipsis", no_wrap=True),
             "-" if since is None else duration(max(0.0, now - since)),
-            "-" if one["last_duration"] is None else duration(one["last_duration"]),
-            f"{one['completed']:,}",
-            f"{one['failed']:,}",
-            f"{one['timeouts']:,}",
-            f"{one['deaths']:,}",
+            "-" if worker["last_duration"] is None else duration(worker["last_duration"]),
+            f"{worker['completed']:,}",
+            f"{worker['failed']:,}",
+            f"{worker['timeouts']:,}",
+            f"{worker['deaths']:,}",
         )
     return table
 

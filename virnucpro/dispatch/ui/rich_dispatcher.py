@@ -181,8 +181,8 @@ class RichDispatcher:
             "end_time": self._ended,
             "expected_total": self._expected,
             "gpu_status": {
-                worker_id: {name: one[name] for name in kept}
-                for worker_id, one in stats["workers"].items()
+                worker_id: {name: worker[name] for name in kept}
+                for worker_id, worker in stats["workers"].items()
             },
         }
 

@@ -41,4 +41,4 @@ def load(spec: EncoderSpec, config: CompositionConfig, *_: str) -> CompositionEn
 
 def letters_of(sequences: Sequence[bytes]) -> list[IntArray]:
     """Convert bases to token ids: the codes of the upper-case letters."""
-    return [np.frombuffer(one.upper(), np.uint8).astype(np.int64) for one in sequences]
+    return [np.frombuffer(sequence.upper(), np.uint8).astype(np.int64) for sequence in sequences]

@@ -15,9 +15,8 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import FloatArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON, Letters, codon_number, join
 from virnucpro.encoders.composition.stretches import FRAMES, Stretches, find_stretches, opposite
 from virnucpro.sequences.translation import CODON_LETTERS, GeneticCode
@@ -133,7 +132,7 @@ def properties(coding: Coding, counts: IntArray) -> FloatArray:
     return np.stack(columns, axis=1)
 
 
-def ends(letters: Letters, stretches: Stretches) -> NDArray[np.bool_]:
+def ends(letters: Letters, stretches: Stretches) -> BoolArray:
     """Return which stop, or none, is before and after the best stretch: (n_windows, 8)."""
     window = np.arange(len(stretches.codons))
     columns = []
@@ -172,7 +171,7 @@ def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
 
 
 @lru_cache
-def _opposites() -> NDArray[np.uint8]:
+def _opposites() -> ByteArray:
     found = np.arange(256, dtype=np.uint8)
     found[:UNKNOWN_CODON] = [opposite(codon) for codon in range(UNKNOWN_CODON)]
     return found
@@ -189,7 +188,7 @@ def all_words(length: int) -> list[str]:
     return ["".join(word) for word in product(CODON_LETTERS.decode(), repeat=length)]
 
 
-def _canonical(length: int) -> tuple[NDArray[np.uint8], list[str]]:
+def _canonical(length: int) -> tuple[ByteArray, list[str]]:
     """Return the column of each word, and the columns' names: a word and its complement are one."""
     complement = str.maketrans("ACGT", "TGCA")
     chosen = [min(word, word.translate(complement)[::-1]) for word in all_words(length)]
@@ -223,7 +222,7 @@ def count_bases(letters: Letters, step: IntArray) -> IntArray:
     return np.where(step[:, None] < 0, given[:, [2, 3, 0, 1]], given)
 
 
-def _count(columns: NDArray[np.uint8], letters: Letters, width: int) -> IntArray:
+def _count(columns: ByteArray, letters: Letters, width: int) -> IntArray:
     """Count columns for each window; column `width` is for what is not counted."""
     n_windows = len(letters.starts)
     cells = letters.window[: len(columns)] * (width + 1)
@@ -233,7 +232,7 @@ def _count(columns: NDArray[np.uint8], letters: Letters, width: int) -> IntArray
 
 
 @lru_cache
-def _columns_of_codons() -> NDArray[np.uint8]:
+def _columns_of_codons() -> ByteArray:
     columns = np.full(256, len(NAMES_OF_3), dtype=np.uint8)
     columns[:UNKNOWN_CODON] = _COLUMN_OF_3
     return columns
@@ -284,7 +283,7 @@ DIM: Final = len(NAMES)
 """Number of features."""
 
 
-def features(windows: Sequence[bytes], code: GeneticCode) -> NDArray[np.float32]:
+def features(windows: Sequence[bytes], code: GeneticCode) -> Float32Array:
     """Return the features of windows.
 
     Parameters
@@ -297,7 +296,7 @@ def features(windows: Sequence[bytes], code: GeneticCode) -> NDArray[np.float32]
 
     Returns
     -------
-    NDArray[np.float32]
+    Float32Array
         ``(n_windows, DIM)``, all finite. Most are shares: of all counted words, codons, residues
         or pairs. "Against" and "among" are ``(n - e) / (n + e + 2)`` of a number and its expected
         value. A share of nothing is 0.
@@ -320,9 +319,7 @@ def _chunks(windows: Sequence[bytes]) -> Iterator[tuple[int, int]]:
         yield start, len(windows)
 
 
-def _fill(
-    found: NDArray[np.float32], letters: Letters, stretches: Stretches, code: GeneticCode
-) -> None:
+def _fill(found: Float32Array, letters: Letters, stretches: Stretches, code: GeneticCode) -> None:
     words = words_of_4(letters)
     coding = read_stretches(letters, stretches, code)
     codons = count_columns(coding, coding.codons, UNKNOWN_CODON)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import ByteArray, IntArray
 from virnucpro.sequences.translation import CODON_LETTERS
 
 GAP = 3
@@ -47,12 +47,12 @@ class Letters:
         ``(n - 2,)`` uint8: number of the codon that starts here, or `UNKNOWN_CODON` and more.
     """
 
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    window: NDArray[np.int64]
-    numbers: NDArray[np.uint8]
-    unknown: NDArray[np.uint8]
-    codons: NDArray[np.uint8]
+    starts: IntArray
+    lengths: IntArray
+    window: IntArray
+    numbers: ByteArray
+    unknown: ByteArray
+    codons: ByteArray
 
 
 def codon_number(codon: str) -> int:

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import BoolArray, Int32Array, IntArray
 from virnucpro.encoders.composition.letters import GAP, UNKNOWN_CODON, Letters
 from virnucpro.sequences.translation import GeneticCode
 
@@ -170,8 +169,8 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    breaks: NDArray[np.bool_]
-    weights: NDArray[np.int32]
+    breaks: BoolArray
+    weights: Int32Array
 
 
 @lru_cache

@@ -5,8 +5,9 @@ follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm afte
 position embedding.
 
 Attention with linear biases (ALiBi) is symmetric here: the bias depends on the distance of two
-tokens, in both directions. Attention is computed for one group of sequences of equal length (`Run`)
-at a time. A group has no padding, so no mask is needed, and its sequences share one bias.
+tokens, in both directions. Attention is computed for one group of sequences of equal length
+(`EqualLengths`) at a time. A group has no padding, so no mask is needed, and its sequences share
+one bias.
 """
 
 import math
@@ -20,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.encoder import PackedBatch, Run
+from virnucpro.encoders.encoder import EqualLengths, PackedBatch
 from virnucpro.encoders.kernels import Dense, GatedDense, on_cache_lines
 
 _ALIGNMENT: Final = 16
@@ -52,7 +53,7 @@ def head_slopes(heads: int) -> list[float]:
     return series + between[: heads - below]
 
 
-BiasedAttention: TypeAlias = Callable[[torch.Tensor, Sequence[Run]], torch.Tensor]
+BiasedAttention: TypeAlias = Callable[[torch.Tensor, Sequence[EqualLengths]], torch.Tensor]
 """Attention between all tokens of a sequence; scores are reduced by distance times slope.
 
 Arguments: (rows, 3 * channels) queries, keys and values, head by head; the groups of sequences of
@@ -72,10 +73,10 @@ class MirroredBias:
         self._slopes = torch.tensor(head_slopes(heads), device="cpu")
         self._ramp = torch.empty(heads, 0, device="cpu")
 
-    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+    def __call__(self, joined: torch.Tensor, groups: Sequence[EqualLengths]) -> torch.Tensor:
         """Return the output of attention for all tokens of a batch; see `BiasedAttention`."""
-        self._reach(max(run.length for run in runs))
-        return _by_runs(joined, runs, len(self._slopes), self._attend)
+        self._reach(max(group.length for group in groups))
+        return _by_groups(joined, groups, len(self._slopes), self._attend)
 
     def _attend(self, heads: torch.Tensor) -> torch.Tensor:
         q, k, v = heads.permute(2, 0, 3, 1, 4)
@@ -116,13 +117,13 @@ class AlignedBias:
         self._slopes = torch.tensor(head_slopes(heads), device="cpu")
         self._held: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
-    def __call__(self, joined: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
+    def __call__(self, joined: torch.Tensor, groups: Sequence[EqualLengths]) -> torch.Tensor:
         """Return the output of attention for all tokens of a batch; see `BiasedAttention`."""
         if self._slopes.device != joined.device:
             self._slopes = self._slopes.to(joined.device, non_blocking=True)
         attend = partial(self._attend, joined.new_zeros(1))
         with sdpa_kernel(_KERNELS):
-            return _by_runs(joined, runs, len(self._slopes), attend)
+            return _by_groups(joined, groups, len(self._slopes), attend)
 
     def _attend(self, nothing: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
         length = heads.shape[1]
@@ -191,9 +192,9 @@ def _filled(pairs: torch.Tensor, nothing: torch.Tensor) -> torch.Tensor:
     return torch.cat([rows, nothing.expand(n, fill, rows.shape[2])], 1).view(n, -1, *shape)
 
 
-def _by_runs(
+def _by_groups(
     joined: torch.Tensor,
-    runs: Sequence[Run],
+    groups: Sequence[EqualLengths],
     heads: int,
     attend: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
@@ -205,10 +206,10 @@ def _by_runs(
     """
     mixed = []
     joined = on_cache_lines(joined)
-    for run in runs:
-        own = run.of(joined).view(run.n, run.length, 3, heads, -1)
+    for group in groups:
+        own = group.of(joined).view(group.n, group.length, 3, heads, -1)
         mixed.append(attend(own).transpose(1, 2).flatten(2).flatten(0, 1))
-    filler = len(joined) - runs[-1].stop
+    filler = len(joined) - groups[-1].stop
     if filler:
         mixed.append(mixed[0].new_zeros(filler, mixed[0].shape[1]))
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
@@ -237,7 +238,7 @@ class DnabertS(nn.Module):
         attend = self._mirrored if x.device.type == "cpu" else self._aligned
         kept = {0: x} if 0 in layers else {}
         for number, layer in enumerate(self.encoder.layer, 1):
-            x = layer(x, attend, packed.runs)
+            x = layer(x, attend, packed.groups)
             if number in layers:
                 kept[number] = x
         return [kept[layer] for layer in layers]
@@ -272,9 +273,9 @@ class _Layer(nn.Module):
         self.mlp = _GatedUnit(config.hidden_size, config.intermediate_size, config.layer_norm_eps)
 
     def forward(
-        self, x: torch.Tensor, attend: BiasedAttention, runs: Sequence[Run]
+        self, x: torch.Tensor, attend: BiasedAttention, groups: Sequence[EqualLengths]
     ) -> torch.Tensor:
-        result: torch.Tensor = self.mlp(self.attention(x, attend, runs))
+        result: torch.Tensor = self.mlp(self.attention(x, attend, groups))
         return result
 
 
@@ -300,9 +301,9 @@ class _Attention(nn.Module):
         self.output = _Output(width, eps)
 
     def forward(
-        self, x: torch.Tensor, attend: BiasedAttention, runs: Sequence[Run]
+        self, x: torch.Tensor, attend: BiasedAttention, groups: Sequence[EqualLengths]
     ) -> torch.Tensor:
-        mixed = attend(self.self.Wqkv(x.to(self.self.Wqkv.bias.dtype)), runs)
+        mixed = attend(self.self.Wqkv(x.to(self.self.Wqkv.bias.dtype)), groups)
         normed: torch.Tensor = self.output.LayerNorm(x + self.output.dense(mixed))
         return normed
 

@@ -70,7 +70,7 @@ def build(
     shapes, tensors = _all_shapes(config), _with_frequencies(stored, config)
     if spec.pooling.outputs != "vectors":
         shapes |= config.head_shapes()
-        tensors |= {name: one for name, one in named.items() if name in config.head_shapes()}
+        tensors |= {name: tensor for name, tensor in named.items() if name in config.head_shapes()}
     rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
     check_tensors(shapes, tensors, path, rounded, dtype)
     _check_frequencies(config, tensors, path)
@@ -294,7 +294,7 @@ def _has_own_tokens(folder: Path) -> bool:
     ids = model.get("vocab") if isinstance(model, dict) else None
     if not isinstance(ids, dict) or not isinstance(added, list):
         return False
-    ids = ids | {one.get("content"): one.get("id") for one in added if isinstance(one, dict)}
+    ids = ids | {item.get("content"): item.get("id") for item in added if isinstance(item, dict)}
     return ids == {token: number for number, token in enumerate(TOKENS)}
 
 

@@ -80,7 +80,7 @@ class HuggingFaceConfig(EncoderConfig):
         BundleError
             If a setting is missing or invalid.
         """
-        values: dict[str, Any] = {one.name: settings.get(one.name) for one in fields(cls)}
+        values: dict[str, Any] = {field.name: settings.get(field.name) for field in fields(cls)}
         whole = ("width", "n_layers", "n_parameters", "first", "last", "longest")
         if (
             values["model_type"] not in MODEL_TYPES
@@ -223,7 +223,9 @@ def rotary_bases(settings: dict[str, Any]) -> set[float]:
         If a base is not a positive number.
     """
     places = (settings, settings.get("rope_parameters"))
-    found = [one["rope_theta"] for one in places if isinstance(one, dict) and "rope_theta" in one]
+    found = [
+        place["rope_theta"] for place in places if isinstance(place, dict) and "rope_theta" in place
+    ]
     for base in found:
         if type(base) not in {int, float} or not 0 < base < math.inf:
             raise BundleError(f"{SETTINGS}: invalid rope_theta {base!r}. Get the file again.")

@@ -16,7 +16,7 @@ import torch
 from virnucpro.arrays import IntArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser, View
 from virnucpro.encoders.config import read_json
-from virnucpro.encoders.encoder import PackedBatch, Run
+from virnucpro.encoders.encoder import EqualLengths, PackedBatch
 from virnucpro.encoders.huggingface.config import (
     MODEL_TYPES,
     SETTINGS,
@@ -139,17 +139,17 @@ class TransformersStates:
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
-        parts = [self._group(packed, group, layers) for group in _groups(packed.runs)]
+        parts = [self._padded(packed, similar, layers) for similar in _similar(packed.groups)]
         return [torch.cat(of_layer) for of_layer in zip(*parts, strict=True)]
 
-    def _group(
-        self, packed: PackedBatch, runs: Sequence[Run], layers: Sequence[int]
+    def _padded(
+        self, packed: PackedBatch, groups: Sequence[EqualLengths], layers: Sequence[int]
     ) -> list[torch.Tensor]:
-        lengths = torch.tensor([run.length for run in runs for _ in range(run.n)])
-        places = torch.arange(runs[0].length)
+        lengths = torch.tensor([group.length for group in groups for _ in range(group.n)])
+        places = torch.arange(groups[0].length)
         mask = (places < lengths[:, None]).to(packed.tokens.device)
         ids = torch.full(mask.shape, self.model.config.pad_token_id or 0, device=mask.device)
-        ids[mask] = packed.tokens[runs[0].start : runs[-1].stop]
+        ids[mask] = packed.tokens[groups[0].start : groups[-1].stop]
         only_last = tuple(layers) == (self._n_layers,)
         found = self.model(
             input_ids=ids, attention_mask=mask.long(), output_hidden_states=not only_last
@@ -159,17 +159,17 @@ class TransformersStates:
         return [found.hidden_states[layer][mask] for layer in layers]
 
 
-def _groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Divide runs, longest first, into groups of similar lengths."""
+def _similar(groups: Sequence[EqualLengths]) -> list[list[EqualLengths]]:
+    """Join groups of equal lengths, longest first, to parts of similar lengths."""
     longest = 0
 
-    def start(run: Run) -> int:
+    def start(group: EqualLengths) -> int:
         nonlocal longest
-        if run.length < _LEAST_FILLED * longest or not longest:
-            longest = run.length
+        if group.length < _LEAST_FILLED * longest or not longest:
+            longest = group.length
         return longest
 
-    return [list(group) for _, group in groupby(runs, start)]
+    return [list(part) for _, part in groupby(groups, start)]
 
 
 def _model(transformers: ModuleType, name: str, folder: Path, dtype: Any) -> Any:  # noqa: ANN401 - as above
@@ -268,7 +268,7 @@ _PROBE: Final[dict[View, str]] = {
 def _letters(unknown: str, replaced: str = "") -> bytes:
     """Return a table of bytes: letters in upper case; `replaced` and other bytes as `unknown`."""
     upper = (chr(byte).upper() if chr(byte) in string.ascii_letters else "" for byte in range(256))
-    return bytes(ord(one if one and one not in replaced else unknown) for one in upper)
+    return bytes(ord(letter if letter and letter not in replaced else unknown) for letter in upper)
 
 
 _TABLES: Final = {
@@ -322,7 +322,7 @@ class LetterTokeniser:
         """Return the token ids of each sequence: (n_tokens,) int64 arrays."""
         if not sequences:
             return []
-        texts = [self._prefix + self._text(one) for one in sequences]
+        texts = [self._prefix + self._text(sequence) for sequence in sequences]
         return [np.array(ids, np.int64) for ids in self._tokenizer(texts)["input_ids"]]
 
     @property

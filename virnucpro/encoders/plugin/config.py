@@ -53,9 +53,9 @@ class PluginConfig(EncoderConfig):
         BundleError
             If a setting is missing or invalid.
         """
-        values: dict[str, Any] = {one.name: settings.get(one.name) for one in fields(cls)}
-        numbers = [values[one] for one in ("width", "max_tokens", "n_weights")]
-        whole = all(type(one) is int and one >= 0 for one in numbers) and values["width"] > 0
+        values: dict[str, Any] = {field.name: settings.get(field.name) for field in fields(cls)}
+        numbers = [values[name] for name in ("width", "max_tokens", "n_weights")]
+        whole = all(type(n) is int and n >= 0 for n in numbers) and values["width"] > 0
         if not whole or values["alphabet"] not in {"nucleotide", "protein"}:
             raise BundleError(
                 f"{source}: alphabet {values['alphabet']!r}, dim, max_tokens, n_weights {numbers}: "
@@ -120,7 +120,7 @@ def open_plugin(name: str) -> tuple[PluginConfig, EncoderPlugin] | None:
         If the encoder cannot be imported, or one of its attributes is invalid.
     """
     found = [*entry_points(group=_GROUP, name=name)]
-    owners = [f"{one.dist.name} {one.dist.version}" for one in found if one.dist]
+    owners = [f"{point.dist.name} {point.dist.version}" for point in found if point.dist]
     if len(found) > 1:
         raise UsageError(
             f"encoder {name!r} is in several packages: {', '.join(sorted(owners))}. Uninstall all "

@@ -66,10 +66,10 @@ def load(
             raise BundleError(
                 f"{method} returned {len(tokens)} arrays for {len(sequences)} sequences. {ADVICE}"
             )
-        for one in tokens:
-            if getattr(one, "ndim", 0) != 1 or one.dtype.kind not in "iu" or not len(one):
-                _require(method, one, "integer array (n,) with n > 0")
-        return [one.astype(np.int64) for one in tokens]
+        for ids in tokens:
+            if getattr(ids, "ndim", 0) != 1 or ids.dtype.kind not in "iu" or not len(ids):
+                _require(method, ids, "integer array (n,) with n > 0")
+        return [ids.astype(np.int64) for ids in tokens]
 
     plan = PoolingPlan(spec.pooling, config.layout)
     return PluginEncoder(spec.name, config.dim, config.view, tokenise, plan=plan, plugin=plugin)

@@ -32,7 +32,7 @@ def check_layout(
     BundleError
         If a tensor is missing, unknown, of another shape, or not of a floating-point type.
     """
-    require_shapes(shapes, {name: tuple(one.shape) for name, one in tensors.items()}, source)
+    require_shapes(shapes, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.itemsize == 1:
             raise BundleError(

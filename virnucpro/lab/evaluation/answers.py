@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.lab.evaluation.fragments import Fragment
@@ -56,12 +55,12 @@ class Answers:
     """
 
     score: FloatArray
-    scored: NDArray[np.bool_]
+    scored: BoolArray
     probability: FloatArray
-    call: NDArray[np.int64]
-    has_row: NDArray[np.bool_]
+    call: IntArray
+    has_row: BoolArray
 
-    def select(self, mask: NDArray[np.bool_]) -> "Answers":
+    def select(self, mask: BoolArray) -> "Answers":
         """Return the entries of some fragments; `mask` is bool (n,)."""
         return Answers(*(getattr(self, name)[mask] for name in self.__slots__))
 
@@ -77,19 +76,19 @@ def answers_of(tool: Tool, fragments: Sequence[Fragment], weights: FloatArray) -
     table = tool.tables[fragments[0].length]
     absent = Prediction(np.nan, np.nan, CALLS.index("non-viral" if table.only_viral else CALLS[0]))
     found = [table.rows.get(fragment.name, absent) for fragment in fragments]
-    score = np.array([one.score for one in found], np.float64)
+    score = np.array([prediction.score for prediction in found], np.float64)
     scored = ~np.isnan(score)
     return Answers(
         score=np.where(scored, score, _replacement(tool.unanswered, score, weights, scored)),
         scored=scored,
-        probability=np.array([one.probability for one in found], np.float64),
-        call=np.array([one.call for one in found], np.int64),
+        probability=np.array([prediction.probability for prediction in found], np.float64),
+        call=np.array([prediction.call for prediction in found], np.int64),
         has_row=np.array([fragment.name in table.rows for fragment in fragments]),
     )
 
 
 def _replacement(
-    rule: Unanswered, score: FloatArray, weights: FloatArray, scored: NDArray[np.bool_]
+    rule: Unanswered, score: FloatArray, weights: FloatArray, scored: BoolArray
 ) -> float:
     if not scored.any():
         return 0.0

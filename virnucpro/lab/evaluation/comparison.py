@@ -10,8 +10,8 @@ from itertools import combinations
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.lab.evaluation.answers import Answers, Tool, answers_of
 from virnucpro.lab.evaluation.fragments import Fragment, group_key
 from virnucpro.lab.evaluation.labels import CLASS_NAMES
@@ -24,7 +24,7 @@ LEVEL: Final = 0.95
 """Confidence level of the intervals."""
 
 Interval: TypeAlias = tuple[float, float]
-_Draws: TypeAlias = Mapping[str, NDArray[np.float64]]
+_Draws: TypeAlias = Mapping[str, FloatArray]
 
 _AT_ONCE: Final = 4_000_000
 _TOO_FEW: Final = 2
@@ -47,7 +47,7 @@ class _Subset:
     kingdom: str
     group: str
     viral: bool | None
-    mask: NDArray[np.bool_]
+    mask: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +151,18 @@ def _joined(
 
 def _subsets(members: Sequence[Fragment], *, by_group: bool) -> Iterator[_Subset]:
     """Yield everything, each kingdom of a class with several, and each group if `by_group`."""
-    viral = np.array([one.viral for one in members])
+    viral = np.array([member.viral for member in members])
     yield _Subset(ALL, ALL, None, np.ones(len(members), bool))
-    kingdom = np.array([one.kingdom for one in members])
-    group = np.array([one.group for one in members])
+    kingdom = np.array([member.kingdom for member in members])
+    group = np.array([member.group for member in members])
     for label in (True, False):
         names = sorted(set(kingdom[viral == label].tolist()))
         for name in names:
             inside = (viral == label) & (kingdom == name)
             if len(names) > 1:
                 yield _Subset(name, ALL, label, inside | (viral != label))
-            for one in sorted(set(group[inside].tolist())) if by_group else ():
-                yield _Subset(name, one, label, (inside & (group == one)) | (viral != label))
+            for key in sorted(set(group[inside].tolist())) if by_group else ():
+                yield _Subset(name, key, label, (inside & (group == key)) | (viral != label))
 
 
 def _add_rows(
@@ -176,7 +176,7 @@ def _add_rows(
     dice: np.random.Generator,
 ) -> None:
     chosen = [member for member, inside in zip(members, subset.mask, strict=True) if inside]
-    viral = np.array([one.viral for one in chosen])
+    viral = np.array([member.viral for member in chosen])
     groups = Groups.of([*map(group_key, chosen)])
     weights = groups.own_weights(prevalence)
     note = _no_interval(groups, n_resamples)
@@ -197,7 +197,7 @@ def _add_rows(
             unanswered=tool.unanswered,
             counts=_counts(viral, groups, answers),
             values=figures(answers, viral, weights),
-            intervals={name: _interval(one) for name, one in draws.get(tool.name, {}).items()},
+            intervals={name: _interval(draw) for name, draw in draws.get(tool.name, {}).items()},
             note=note,
         )
     result.rows += rows.values()
@@ -222,7 +222,7 @@ def _no_interval(groups: Groups, n_resamples: int) -> str:
     return ""
 
 
-def _counts(viral: NDArray[np.bool_], groups: Groups, answers: Answers) -> dict[str, int]:
+def _counts(viral: BoolArray, groups: Groups, answers: Answers) -> dict[str, int]:
     return {
         "n_viral": int(viral.sum()),
         "n_non_viral": int((~viral).sum()),
@@ -235,9 +235,9 @@ def _counts(viral: NDArray[np.bool_], groups: Groups, answers: Answers) -> dict[
 
 def _drawn_figures(
     answers: Answers,
-    viral: NDArray[np.bool_],
+    viral: BoolArray,
     groups: Groups,
-    counts: NDArray[np.int64],
+    counts: IntArray,
     prevalence: float,
 ) -> _Draws:
     step = max(1, _AT_ONCE // len(viral))
@@ -248,7 +248,7 @@ def _drawn_figures(
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _interval(values: NDArray[np.float64]) -> Interval:
+def _interval(values: FloatArray) -> Interval:
     """Return the percentiles of the defined values; NaN if fewer than half are defined."""
     known = values[~np.isnan(values)]
     if 2 * len(known) < len(values):

@@ -84,11 +84,11 @@ def evaluate(
     require_extra("evaluate", "evaluate")
     reporter = reporter or Reporter()
     jobs = _jobs(evaluation)
-    others = {one.name: _table(one) for one in evaluation.others}
+    others = {other.name: _table(other) for other in evaluation.others}
     _check_tools(evaluation, jobs)
     sequences = _cut(evaluation, reporter)
     fragments = {length: sequences.fragments(length) for length in sequences.sequences}
-    everything = [one for members in fragments.values() for one in members]
+    everything = [fragment for members in fragments.values() for fragment in members]
     for name, table in others.items():
         if warning := check_names(f"--predictions {name}", table, everything):
             reporter.warn(warning)
@@ -167,7 +167,7 @@ def _by_length(
     """Return the table for each length at which it has a row; report missing rows."""
     tables = {}
     for length, members in fragments.items():
-        missing = sum(one.name not in table.rows for one in members)
+        missing = sum(fragment.name not in table.rows for fragment in members)
         if missing == len(members):
             reporter.warn(
                 f"--predictions {name}: no row for the fragments of length {length}; the tool is "
@@ -208,7 +208,7 @@ def _cut(evaluation: Evaluation, reporter: Reporter) -> Cut:
             more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
             reporter.warn(f"groups without {what}: {len(lost)}, such as {shown}{more}")
         least = min(_FEW, evaluation.per_group)
-        sizes = Counter((one.viral, one.kingdom) for one in result.fragments(length))
+        sizes = Counter((fragment.viral, fragment.kingdom) for fragment in result.fragments(length))
         if few := [f"{name} {n}" for (_, name), n in sorted(sizes.items()) if n < least]:
             reporter.warn(
                 f"few {what}, which count as much as the other kingdoms of their class: "
@@ -227,7 +227,7 @@ def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
         folder / f"{length}.fa": fasta_bytes(members)
         for length, members in sequences.sequences.items()
     }
-    everything = [one for members in sequences.sequences.values() for one, _ in members]
+    everything = [sequence for members in sequences.sequences.values() for sequence, _ in members]
     contents[folder / "fragments.tsv"] = fragments_table(everything)
     for path, content in contents.items():
         if not path.exists() or path.read_bytes() == content:
@@ -301,7 +301,7 @@ def describe(
     files: Sequence[Path],
 ) -> dict[str, Any]:
     """Return everything that the figures depend on."""
-    tables = {one.name: one for one in evaluation.others}
+    tables = {other.name: other for other in evaluation.others}
     return {
         "format": _FORMAT,
         "settings": {

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.durable import write_file
 from virnucpro.lab.evaluation.answers import Answers
 from virnucpro.lab.evaluation.comparison import ALL, Comparison, Row
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Axes: TypeAlias = Any
-_Curve: TypeAlias = Callable[[_Axes, str, Answers, NDArray[np.bool_], FloatArray], None]
+_Curve: TypeAlias = Callable[[_Axes, str, Answers, BoolArray, FloatArray], None]
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Colours of the tools, distinguishable by colour-blind readers (Okabe and Ito 2008)."""
@@ -97,7 +96,7 @@ def _panels(
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for axis, (length, members) in zip(axes, fragments.items(), strict=False):
         weights = Groups.of([*map(group_key, members)]).own_weights(prevalence)
-        viral = np.array([one.viral for one in members])
+        viral = np.array([fragment.viral for fragment in members])
         for tool, answers in comparison.answers[length].items():
             colour = _COLOURS[tools.index(tool) % len(_COLOURS)]
             axis.set_prop_cycle(color=[colour])
@@ -112,21 +111,19 @@ def _panels(
 
 
 def _label(rows: Sequence[Row], tool: str, length: str, name: str) -> str:
-    row = next(one for one in rows if (one.tool, one.length, one.kingdom) == (tool, length, ALL))
+    row = next(row for row in rows if (row.tool, row.length, row.kingdom) == (tool, length, ALL))
     value = row.values[name]
     return f"{tool}: {name.upper()} {'NA' if np.isnan(value) else f'{value:.3f}'}"
 
 
-def _roc(
-    axis: _Axes, label: str, answers: Answers, viral: NDArray[np.bool_], weights: FloatArray
-) -> None:
+def _roc(axis: _Axes, label: str, answers: Answers, viral: BoolArray, weights: FloatArray) -> None:
     axis.plot([0, 1], [0, 1], color="0.8", linewidth=0.8, zorder=0)
     curve = ranked(answers.score, viral, weights)
     axis.plot(curve.false_positives, curve.recall, label=label, linewidth=1.4)
 
 
 def _precision_recall(
-    axis: _Axes, label: str, answers: Answers, viral: NDArray[np.bool_], weights: FloatArray
+    axis: _Axes, label: str, answers: Answers, viral: BoolArray, weights: FloatArray
 ) -> None:
     curve = ranked(answers.score, viral, weights)
     axis.axhline(weights[viral].sum() / weights.sum(), color="0.8", linewidth=0.8, zorder=0)
@@ -134,21 +131,21 @@ def _precision_recall(
 
 
 def _reliability(
-    axis: _Axes, label: str, answers: Answers, viral: NDArray[np.bool_], weights: FloatArray
+    axis: _Axes, label: str, answers: Answers, viral: BoolArray, weights: FloatArray
 ) -> None:
     """Draw a point per bin; its area is the share of fragments in the bin."""
     axis.plot([0, 1], [0, 1], color="0.8", linewidth=0.8, zorder=0)
     bins = bin_of(answers.probability)
     points = []
-    for one in range(BINS):
-        inside = bins == one
+    for i in range(BINS):
+        inside = bins == i
         if weight := float(weights[inside].sum()):
             mean = np.average(answers.probability[inside], weights=weights[inside])
             share = np.average(viral[inside], weights=weights[inside])
             points.append((float(mean), float(share), weight / float(weights[bins >= 0].sum())))
     x, y, size = zip(*points, strict=True) if points else ((), (), ())
     (line,) = axis.plot(x, y, linewidth=1.0, label=label)
-    axis.scatter(x, y, s=[8 + 150 * one for one in size], color=line.get_color(), alpha=0.7)
+    axis.scatter(x, y, s=[8 + 150 * part for part in size], color=line.get_color(), alpha=0.7)
 
 
 _Name: TypeAlias = tuple[str, str, str]

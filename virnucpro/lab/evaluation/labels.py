@@ -197,7 +197,7 @@ def _of_split(
 
 def _check_labels(labels: set[str], table: Path, viral_labels: Sequence[str]) -> None:
     known = ", ".join(map(shortened, sorted(labels)))
-    if unknown := [one for one in viral_labels if one not in labels]:
+    if unknown := [label for label in viral_labels if label not in labels]:
         raise UsageError(
             f"--viral-labels {shortened(unknown[0])}: no row of {table}, or of the selected split, "
             f"has this label; its labels: {known}"

@@ -293,10 +293,10 @@ def _against(score: float, limit: float) -> int:
 
 def _with_probabilities(rows: Mapping[str, Prediction]) -> dict[str, Prediction]:
     """Use scores as missing probabilities, if all scores of the table are between 0 and 1."""
-    scores = [one.score for one in rows.values() if not math.isnan(one.score)]
+    scores = [row.score for row in rows.values() if not math.isnan(row.score)]
     if not all(0 <= score <= 1 for score in scores):
         return dict(rows)
     return {
-        name: one._replace(probability=one.score) if math.isnan(one.probability) else one
-        for name, one in rows.items()
+        name: row._replace(probability=row.score) if math.isnan(row.probability) else row
+        for name, row in rows.items()
     }

@@ -23,14 +23,14 @@ _FRAGMENT_COLUMNS: Final = (
 
 def fasta_bytes(sequences: Iterable[tuple[Fragment, bytes]]) -> bytes:
     """Return fragments as FASTA, one line per sequence; a header is the name only."""
-    return b"".join(b">%b\n%b\n" % (one.name.encode(), bases) for one, bases in sequences)
+    return b"".join(b">%b\n%b\n" % (fragment.name.encode(), bases) for fragment, bases in sequences)
 
 
 def fragments_table(fragments: Iterable[Fragment]) -> bytes:
     """Return the labels and origins of fragments as tab-separated text."""
     lines = ["\t".join(_FRAGMENT_COLUMNS)]
-    for one in fragments:
-        cells = asdict(one) | {"seq_name": one.name, "label": CLASS_NAMES[one.viral]}
+    for fragment in fragments:
+        cells = asdict(fragment) | {"seq_name": fragment.name, "label": CLASS_NAMES[fragment.viral]}
         lines.append("\t".join(printable(str(cells[name])) for name in _FRAGMENT_COLUMNS))
     return ("\n".join(lines) + "\n").encode()
 
@@ -52,9 +52,9 @@ def as_json(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: as_json(one) for key, one in value.items()}
+        return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(one) for one in value]
+        return [as_json(item) for item in value]
     return value
 
 
@@ -82,12 +82,12 @@ def write_evaluation(path: Path, rows: Sequence[Row]) -> None:
 def write_paired(path: Path, differences: Sequence[Difference]) -> None:
     """Write paired.tsv: a row per pair of tools, length, kingdom and figure."""
     lines = []
-    for one in differences:
+    for difference in differences:
         names = ("tool", "reference", "length", "label", "kingdom", "figure")
-        numbers = (one.value, *(one.interval or (math.nan, math.nan)))
+        numbers = (difference.value, *(difference.interval or (math.nan, math.nan)))
         figures = zip(("difference", "low", "high"), map(_decimal, numbers), strict=True)
-        cells = {name: getattr(one, name) for name in names}
-        lines.append({**cells, **dict(figures), "note": one.note or _NA})
+        cells = {name: getattr(difference, name) for name in names}
+        lines.append({**cells, **dict(figures), "note": difference.note or _NA})
     _write_table(path, lines)
 
 
@@ -104,5 +104,5 @@ def figures_of(comparison: Comparison) -> dict[str, Any]:
     """Return rows and differences as JSON values."""
     return {
         "rows": [asdict(row) for row in comparison.rows],
-        "differences": [asdict(one) for one in comparison.differences],
+        "differences": [asdict(difference) for difference in comparison.differences],
     }

@@ -148,7 +148,7 @@ def _measure(
     log(f"measuring {spec.name} for {options.seconds:g} s, at least one batch")
     sizes = np.array([len(ids) for ids in encoder.tokenise(sequences)], np.int64)
     order = longest_first(sizes)
-    cut = [order[one.start : one.stop] for one in batches(sizes[order], lambda _: batch_tokens)]
+    cut = [order[rows.start : rows.stop] for rows in batches(sizes[order], lambda _: batch_tokens)]
     chosen = [cut[number] for number in np.random.default_rng(0).permutation(len(cut))[:_BATCHES]]
     until = time.perf_counter() + options.seconds
     times: defaultdict[int, list[float]] = defaultdict(list)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.arrays import Float32Array, FloatArray
 from virnucpro.bundles.manifest import Bundle
@@ -88,7 +87,7 @@ def golden_vectors(spec: EncoderSpec, device: str, precision: Precision) -> Floa
     return encoder.vectors(encoder.tokenise(texts))
 
 
-def project(vectors: npt.NDArray[np.float32]) -> FloatArray:
+def project(vectors: Float32Array) -> FloatArray:
     """Return the projections of n vectors onto the fixed random directions.
 
     Input: (n, dim) float32. Result: (n, DIRECTIONS) float64.
@@ -168,8 +167,8 @@ def _scores(
 ) -> list[GoldenRow]:
     most = _MOST_APART[precision]
     return [
-        GoldenRow("score", name, one, f"{two:.4f} +- {most}", abs(one - two) <= most)
-        for (name, _, _), one, two in zip(golden_items(), found, wanted, strict=True)
+        GoldenRow("score", name, score, f"{expected:.4f} +- {most}", abs(score - expected) <= most)
+        for (name, _, _), score, expected in zip(golden_items(), found, wanted, strict=True)
     ]
 
 
@@ -189,6 +188,6 @@ SCORES: Final[Mapping[str, tuple[float, ...]]] = {
 """Recorded virus scores (class 1) by bundle."""
 
 PROJECTIONS: Final[Mapping[tuple[str, int], str]] = {
-    (one["encoder"], one["dim"]): one["numbers"] for one in _CONTENT["projections"]
+    (entry["encoder"], entry["dim"]): entry["numbers"] for entry in _CONTENT["projections"]
 }
 """Recorded projections by (encoder, vector length): `DIRECTIONS` numbers per reference item."""

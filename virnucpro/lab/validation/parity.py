@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, FloatArray
+from virnucpro.arrays import Float32Array, FloatArray, finite_rows
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
@@ -27,7 +27,6 @@ from virnucpro.sequences.index import build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec
-from virnucpro.store.segment_checks import finite_rows
 from virnucpro.temporary import owned_prefix
 
 _LARGEST_ERROR: Final = 1e-5
@@ -200,10 +199,10 @@ def _largest_shift(ours: FloatArray, theirs: FloatArray) -> float:
     return float(np.sqrt((((ours - theirs) / spreads) ** 2).mean(1)).max())
 
 
-def cosines_of(one: FloatArray, other: FloatArray) -> FloatArray:
+def cosines_of(vectors: FloatArray, other: FloatArray) -> FloatArray:
     """Return (n,) cosines of the rows of `one` with the same rows of `other`; 0 for zero rows."""
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosines: FloatArray = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(other, axis=1)
+    cosines: FloatArray = (vectors * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
     return cosines
 
 
@@ -241,7 +240,7 @@ class Parity:
     def agrees(self) -> bool:
         """Return True if all vectors and all scores are within the tolerances."""
         heads = () if self.head is None else (self.head,)
-        return all(one.agrees for one in (*self.encoders, *heads))
+        return all(agreement.agrees for agreement in (*self.encoders, *heads))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all attributes and the result of `agrees` as plain data for JSON."""
@@ -332,7 +331,7 @@ def _encode_on_both(
 
 def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> Float32Array:
     ids = encoder.tokenise(texts)
-    lengths = np.array([len(one) for one in ids], np.int64)
+    lengths = np.array([len(item) for item in ids], np.int64)
     order = longest_first(lengths)
     vectors = np.empty((len(ids), encoder.dim), np.float32)
     for batch in batches(lengths[order], lambda _: batch_tokens):

@@ -59,8 +59,8 @@ def synthetic_items(n: int, lengths: str, seed: int = 1) -> dict[View, list[byte
         counts = dice.integers(*bounds, n, endpoint=True).tolist()
     codons, code = [dice.choice(_CODONS, count).tobytes() for count in counts], genetic_code(1)
     return {
-        "nucleotide": [one + b"A" for one in codons],
-        "protein": [peptide(one, code) for one in codons],
+        "nucleotide": [sequence + b"A" for sequence in codons],
+        "protein": [peptide(sequence, code) for sequence in codons],
     }
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.arrays import IntArray
 from virnucpro.errors import StoreError
@@ -29,7 +28,7 @@ def shown(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[:50]}…{name[-29:]}"
 
 
-def best_records(table: RecordTable, number: int) -> npt.NDArray[np.int64]:
+def best_records(table: RecordTable, number: int) -> IntArray:
     """Return the numbers of the first records: viral first, by probability, then by length."""
     order = np.array([SHOWN_CALLS.index(name) for name in CALL_NAMES])
     evidence = np.nan_to_num(table.evidence, nan=-1.0)

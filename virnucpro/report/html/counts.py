@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from virnucpro.arrays import IntegerArray
 from virnucpro.report.html.wording import REASONS, STATUSES
-from virnucpro.report.lengths import LENGTH_CLASSES, length_class
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import RecordTable
 from virnucpro.tables.cells import NA
 from virnucpro.tables.columns import CALL_NAMES, PROVIRUS
+from virnucpro.tables.source import LENGTH_CLASSES, length_class
 
 SHOWN_CALLS: Final = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls in the order of the report."""
@@ -58,7 +58,7 @@ def file_counts(table: RecordTable) -> dict[str, Any]:
 
 
 def _by_call(
-    table: RecordTable, groups: npt.NDArray[np.integer], names: Sequence[str]
+    table: RecordTable, groups: IntegerArray, names: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     calls = len(CALL_NAMES)
     joined = groups.astype(np.int64) * calls + table.words["call"].codes

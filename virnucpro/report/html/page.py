@@ -97,7 +97,7 @@ def page_template(name: str = "report") -> Template:
     """Return the compiled template of a page."""
     parts = ("base", "macros", name)
     environment = Environment(
-        loader=DictLoader({one: _text(f"page/{one}.html") for one in parts}),
+        loader=DictLoader({part: _text(f"page/{part}.html") for part in parts}),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

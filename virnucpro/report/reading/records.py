@@ -6,9 +6,8 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from virnucpro.arrays import BoolArray, Float32Array, IntArray
+from virnucpro.arrays import AnyArray, BoolArray, Float32Array, Int32Array, IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import UsageError
 from virnucpro.tables.columns import CALL_NAMES
@@ -31,7 +30,7 @@ class Codes:
     """A column of few different words: `names` by code, and the code of each row."""
 
     names: tuple[str, ...]
-    codes: npt.NDArray[np.int32]
+    codes: Int32Array
 
     def code(self, name: str) -> int:
         """Return the code of a word; -1 if no row has it."""
@@ -59,7 +58,7 @@ class RecordTable:
     """
 
     table: ReadableTable
-    numbers: Mapping[str, npt.NDArray[Any]]
+    numbers: Mapping[str, AnyArray]
     words: Mapping[str, Codes]
 
     def __len__(self) -> int:
@@ -95,8 +94,8 @@ def read_records(table: ReadableTable) -> RecordTable:
     StoreError
         If the file is missing, or is not such a table.
     """
-    numbers: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _NUMBERS}
-    codes: dict[str, list[npt.NDArray[np.int32]]] = {name: [] for name in _WORDS}
+    numbers: dict[str, list[AnyArray]] = {name: [] for name in _NUMBERS}
+    codes: dict[str, list[Int32Array]] = {name: [] for name in _WORDS}
     known: dict[str, dict[str, int]] = {name: {} for name in _WORDS}
     known["call"] = {name: code for code, name in enumerate(CALL_NAMES)}
     for block in table.blocks((*_NUMBERS, *_WORDS)):
