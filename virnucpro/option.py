@@ -6,6 +6,7 @@ fields.
 
 import inspect
 import math
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -15,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from virnucpro.machine import usable_cpus
 
 _KEY = "option"
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self")
 _First = TypeVar("_First")
@@ -71,13 +73,23 @@ def option(default: object, *flags: str, **about: Any) -> Any:  # noqa: ANN401 -
     return field(default=default, metadata=declaration(*flags, **about))
 
 
-def like(declared: type, name: str, default: object = MISSING) -> Any:  # noqa: ANN401 - see above
-    """Return the field of an option that another dataclass has, perhaps with another default."""
+def like(
+    declared: type,
+    name: str,
+    default: object = MISSING,
+    **others: Any,  # noqa: ANN401 - attributes of `Option`
+) -> Any:  # noqa: ANN401 - see above
+    """Return the field of an option that another dataclass has, perhaps with another default.
+
+    `others` are attributes of `Option` that differ.
+    """
     [known] = [known for known in fields(declared) if known.name == name]
     about: Option = known.metadata[_KEY]
     if default is MISSING:
-        return field(default=known.default, metadata=known.metadata)
-    return field(default=default, metadata={_KEY: replace(about, default_text=None)})
+        default = known.default
+    else:
+        others["default_text"] = None
+    return field(default=default, metadata={_KEY: replace(about, **others)})
 
 
 def declaration(*flags: str, **about: Any) -> dict[str, Option]:  # noqa: ANN401 - see above
@@ -152,9 +164,16 @@ def _with_options(made: Callable[..., _Options], function: Callable[..., _Result
 
 
 def _documentation(declared: Any) -> str:  # noqa: ANN401 - a dataclass
+    """Return the section of a docstring; flags of the command line become keywords."""
+    known = options_of(declared)
+    defaults = {one.name: one.default for one in fields(declared)}
+    keywords = {flag: name for name, about in known.items() for flag in about.flags}
     lines = ["Options", "-------"]
-    for name, about in options_of(declared).items():
-        lines += [name, f"    {help_text(declared, name, about)}"]
+    for name, about in known.items():
+        text = _FLAG.sub(
+            lambda match: keywords.get(match[0], match[0]), help_text(declared, name, about)
+        )
+        lines += [name, f"    {'False: ' * (defaults[name] is True)}{text}"]
     return "\n".join(lines)
 
 

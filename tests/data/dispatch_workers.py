@@ -62,6 +62,10 @@ class Worker(BaseWorker):
     def segfault(self):
         ctypes.string_at(0)
 
+    def wait_in_c(self, seconds):
+        """Wait in C with the interpreter's lock, until a signal comes."""
+        ctypes.PyDLL(None).sleep(seconds)
+
     def hang_in_c(self):
         """Wait in C for ever with the interpreter's lock."""
         mutex = ctypes.create_string_buffer(64)

@@ -73,7 +73,7 @@ def test_a_run_without_a_score_fails_on_request(tmp_path, capsys):
     assert json.loads((one / "run.json").read_text())["prevalence"] is None
     assert main(["predict", str(short), "-o", str(one), "--devices", "cpu:1", "--force"]) == 0
     printed = capsys.readouterr().err
-    assert "no sequence was scored: 1 too short. Sequences of fewer than 100 bases" in printed
+    assert "scored: 1 too short. Sequences of fewer than 60 bases have no score" in printed
     assert "assumed" not in printed
     many = str(tmp_path / "many")
     assert main(["plan", str(short), "-o", many, "--ranks", "1", "--kind", "cpu", "-q"]) == 0

@@ -25,9 +25,10 @@ def classify(source: Source, options: ClassifyOptions) -> Result:
     Parameters
     ----------
     source
-        Nucleotide sequences: one FASTA or FASTQ file (plain or compressed), several files, or
-        pairs ``(name, sequence)`` of an iterable or mapping. Names of pairs are kept exactly; they
-        are not empty and have no white space.
+        Nucleotide sequences: one FASTA or FASTQ file (plain or compressed) or several; an open
+        file; pairs ``(name, sequence)`` of an iterable or mapping; records of Biopython, dnaio or
+        pysam; a pandas DataFrame (columns id or name, and seq or sequence) or Series; a bare
+        sequence. Names are kept exactly; they are not empty and have no white space.
 
     Returns
     -------

@@ -16,8 +16,8 @@ from virnucpro.compute.in_memory import compute_in_memory
 from virnucpro.compute.predict import predict, run_in_process
 from virnucpro.compute.preflight import check_device_memory, settled
 from virnucpro.compute.rank_encoder import Models
-from virnucpro.errors import VirnucproError
-from virnucpro.option import option, values_of
+from virnucpro.errors import UsageError, VirnucproError
+from virnucpro.option import like, option, values_of
 from virnucpro.run.execution import Execution, RunOptions
 from virnucpro.run.job import Job, require_inputs
 from virnucpro.run.outcome import Outcome
@@ -70,6 +70,12 @@ class ApiReporter(CommandReporter):
 class CallerOptions(RunOptions):
     """Options of all functions that compute a run."""
 
+    devices: str = like(
+        RunOptions,
+        "devices",
+        help="where to compute: auto (one process for each visible GPU; without a GPU, one worker "
+        "in this process), cpu (one worker in this process), 0,1 (GPUs), cpu:2 (two processes)",
+    )
     outdir: str | os.PathLike[str] | None = option(
         None,
         group="run",
@@ -110,8 +116,13 @@ def compute(
         The errors of `virnucpro.compute.predict.predict`. A temporary folder is removed.
     """
     leave_unguarded_import()
-    named = isinstance(source, str | os.PathLike) and os.path.isfile(source)  # noqa: PTH113 - no error
-    folder = RunFolder(options.outdir, name=Path(source).name if named else "sequences")
+    if options.outdir is None and options.resume != options.force:
+        name = "resume" if options.resume else "force"
+        raise UsageError(f"{name}=True needs the outdir of a run")
+    name = "sequences"
+    if isinstance(source, str | os.PathLike) and os.path.isfile(source):  # noqa: PTH113 - no error
+        name = Path(source).name
+    folder = RunFolder(options.outdir, name=name)
     make = partial(job_of, **values_of(declared, options))
     try:
         with errors_in_python(keywords_of(type(options))), inputs_from(source) as inputs:

@@ -73,7 +73,7 @@ def embed(source: Source, options: EmbeddingOptions) -> Embeddings:
     >>> import virnucpro
     >>> vectors = virnucpro.embed("proteins.faa", "mini-deep/protein")  # doctest: +SKIP
     >>> vectors.matrix.shape  # doctest: +SKIP
-    (200, 64)
+    (200, 128)
     """
     return embeddings_of(compute(source, embed_job, EmbedOptions, options).folder, "sequence")
 

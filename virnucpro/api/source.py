@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, SupportsBytes, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, SupportsBytes, TypeAlias
 
 from virnucpro.console import CONTROL, shortened
 from virnucpro.errors import FingerprintError, InputError, UsageError
@@ -20,8 +20,33 @@ from virnucpro.temporary import owned_prefix
 Letters: TypeAlias = str | bytes | SupportsBytes
 """A sequence: text, bytes, or an object such as ``Bio.Seq.Seq``."""
 
-Source: TypeAlias = Any
-"""What `inputs_from` accepts: its types cannot be listed without optional packages."""
+
+class _Readable(Protocol):
+    """An open file."""
+
+    def read(self, size: int, /) -> Any: ...  # noqa: ANN401 - text or bytes
+
+
+class _WithSeq(Protocol):
+    """A record, such as ``Bio.SeqRecord.SeqRecord``."""
+
+    @property
+    def seq(self) -> Any: ...  # noqa: ANN401 - of any package
+
+
+class _WithSequence(Protocol):
+    """A record, such as ``dnaio.SequenceRecord``."""
+
+    @property
+    def sequence(self) -> Any: ...  # noqa: ANN401 - of any package
+
+
+Source: TypeAlias = (
+    str | os.PathLike[str] | SupportsBytes | Iterable[Any] | _Readable | _WithSeq | _WithSequence
+)
+"""Sequences: a path or several; an open FASTA or FASTQ file; pairs (name, sequence) of an iterable
+or a mapping; records with ``id`` or ``name`` and ``seq`` or ``sequence``; a pandas DataFrame or
+Series; a bare sequence or several."""
 
 _PURPOSE: Final = "input"
 _NAME: Final = "source"
@@ -69,8 +94,8 @@ def inputs_from(source: Source) -> Iterator[tuple[Input, ...]]:
         yield (OpenInput(_NAME, stream),)
 
 
-def streams_of(source: Source) -> tuple[Input, ...]:
-    """Return the paths of `source`, or one stream of FASTA or FASTQ that reads it in blocks.
+def streams_of(given: Source) -> tuple[Input, ...]:
+    """Return the paths of a source, or one stream of FASTA or FASTQ that reads it in blocks.
 
     Raises
     ------
@@ -78,12 +103,22 @@ def streams_of(source: Source) -> tuple[Input, ...]:
         If an entry is neither a path nor a sequence with a name, a name cannot be kept unchanged in
         the tables, or there is no entry.
     """
+    source: Any = given
     if not hasattr(source, "iloc") and any(hasattr(source, name) for name in _SEQUENCES):
         source = [source]
     elif isinstance(source, SupportsBytes) and not isinstance(source, os.PathLike):
         source = bytes(source).decode(errors="replace")
+    if isinstance(source, str) and (not source.strip() or source.lstrip().startswith((">", "@"))):
+        raise UsageError(
+            f"source is {'empty text' if not source.strip() else 'the text of a file'}: give a "
+            "path, pairs (name, sequence), or the text as io.StringIO(text)"
+        )
     if isinstance(source, str) and _is_sequence(source):
         source = [source]
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
+        name, letters = source
+        if isinstance(letters, str) and _is_sequence(letters) and not _is_sequence(name):
+            raise UsageError("source is one pair (name, sequence): give a list, [(name, sequence)]")
     if isinstance(source, str | os.PathLike):
         return inputs_of(source)
     entries = () if callable(getattr(source, "read", None)) else _entries(source)
@@ -129,7 +164,7 @@ def _blocks(source: Any) -> Iterator[bytes]:  # noqa: ANN401 - an open file
         yield block.encode() if isinstance(block, str) else block
 
 
-def _entries(source: Source) -> Iterator[Any]:
+def _entries(source: Any) -> Iterator[Any]:  # noqa: ANN401 - a Source
     if hasattr(source, "iloc"):  # of pandas
         return zip(*_columns(source), strict=True)
     if isinstance(source, Mapping):
@@ -142,17 +177,22 @@ def _entries(source: Source) -> Iterator[Any]:
     return iter(source)
 
 
-def _columns(table: Any) -> tuple[Iterable[str], Iterable[object]]:  # noqa: ANN401 - of pandas
+def _columns(table: Any) -> tuple[Iterable[object], Iterable[object]]:  # noqa: ANN401 - of pandas
     """Return names and sequences of a DataFrame or a Series, whose names are in its index."""
     if not hasattr(table, "columns"):
-        return map(str, table.index), table
+        return _names_in(table.index), table
     own = [next((name for name in known if name in table), None) for known in (_NAMES, _SEQUENCES)]
     if own[1] is None:
         raise UsageError(
             f"source has the columns {', '.join(map(str, table.columns))}: rename that of the "
             "sequences to seq or sequence, and that of the names to id or name"
         )
-    return map(str, table.index if own[0] is None else table[own[0]]), table[own[1]]
+    return _names_in(table.index if own[0] is None else table[own[0]]), table[own[1]]
+
+
+def _names_in(column: Iterable[Any]) -> Iterator[Any]:
+    """Yield names; numbers become text. A missing one (None, NaN) stays, and is refused later."""
+    return (value if value is None or value != value else str(value) for value in column)  # noqa: PLR0124 - NaN
 
 
 def _fasta(entries: Iterable[object]) -> Iterator[bytes]:

@@ -428,5 +428,6 @@ class WorkerHandle:
                     self._memory.words[WAITING] = 0
                     os.eventfd_write(self._space, 1)
         if body.traceback is None:
-            return TaskTimeout(task_id, timeout or 0.0, self.worker_id, seconds=seconds)
+            limit = timeout or 0.0  # the mean of tasks that were answered together may be less
+            return TaskTimeout(task_id, limit, self.worker_id, seconds=max(seconds, limit))
         return TaskError(task_id, body.traceback, self.worker_id, seconds=seconds)

@@ -177,7 +177,9 @@ def embed_job(inputs: Inputs, options: EmbedOptions) -> Job:
     several = isinstance(options.layer, Iterable) and not isinstance(options.layer, str)
     layers: Any = options.layer if several else (options.layer,)
     pooling = Pooling(options.pooling, layers, options.max_length, options.long, options.outputs)
-    formats = None if options.format is None else ordered_formats(options.format)
+    wanted = options.format
+    wanted = wanted.split(",") if isinstance(wanted, str) else wanted
+    formats = None if wanted is None else ordered_formats(wanted)
     require_formats(formats or (), per_token=pooling.per_token, outputs=pooling.outputs)
     known: object = options.encoder
     found = known if isinstance(known, NamedEncoder) else find_encoder(options.encoder)

@@ -129,10 +129,13 @@ class Manifest:
 
     @property
     def about_vectors(self) -> dict[str, object]:
-        """Return the attributes `pooling` and `layers` of embeddings.h5; empty for other models."""
+        """Return the attributes of embeddings.h5 on the pooling; empty for other models."""
         (*_, encoder) = self.encoders
         if "layers" not in encoder:
             return {}
+        outputs = self.parameters.get("outputs", "vectors")
+        if outputs != "vectors":
+            return {"outputs": outputs}
         return {"pooling": self.parameters.get("pooling", "mean"), "layers": encoder["layers"]}
 
     def as_json(self) -> dict[str, Any]:

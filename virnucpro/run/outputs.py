@@ -244,7 +244,8 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
     coverage, call = scores.coverage, scores.calls.call
     predicts = run.manifest.command == "predict"
     records = _count_by_name(scores.records.status, STATUS_NAMES)
-    if warning := _nothing_scored(records, run.index.spec.min_length, predicts=predicts):
+    spec, longest = run.index.spec, int(run.index.record_lengths.max(initial=0))
+    if warning := _nothing_scored(records, spec.min_length, longest, predicts=predicts):
         reporter.warn(warning)
     return Outcome(
         root=run.paths.root,
@@ -280,17 +281,20 @@ _ADVICE: Final = {
 """What to do about records without a score, by their status."""
 
 
-def _nothing_scored(records: Mapping[str, int], min_length: int, *, predicts: bool) -> str:
+def _nothing_scored(
+    records: Mapping[str, int], min_length: int, longest: int, *, predicts: bool
+) -> str:
     """Return why no record has a score, and what to do; "" if a record has or may get one.
 
-    Inputs without records have a warning of their own.
+    Inputs without records have a warning of their own. `longest` are the bases of the longest
+    record.
     """
     if not records or "scored" in records or "missing" in records:
         return ""
     reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in records.items())
     most = max(records, key=lambda name: records[name])
     advice = _ADVICE[most]
-    if most == "too_short" and min_length > LEAST_BASES:
+    if most == "too_short" and LEAST_BASES <= longest < min_length:
         advice = (
             f"Sequences of fewer than {min_length} bases are not scored; --min-length "
             f"{LEAST_BASES} scores those of {LEAST_BASES} bases and more, less accurately"

@@ -99,12 +99,14 @@ class _Pace:
         self._clock = clock
         self._started = clock()
         self._first: float | None = None
+        self._loaded = False
         self._share = 0.0
         self._share_at_first = 0.0
 
     def update(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         done = sum(status.done for status in statuses.values())
         self._share = min(1.0, done / max(1, self._work.rows))
+        self._loaded |= any(status.began_at for status in statuses.values())
         if self._first is None and done:
             self._first, self._share_at_first = self._clock(), self._share
 
@@ -133,7 +135,7 @@ class _Pace:
         if rate > 0:
             times.append(f"{self._amount(rate * work.letters)}/s")
         if self._first is None:
-            times.append(f"loading {work.model}")
+            times.append("first batch" if self._loaded else f"loading {work.model}")
         times.append(f"{duration(self.elapsed)} elapsed")
         if rate > 0 and not work.shared:
             times.append(f"{duration((1 - self._share) / rate)} left")

@@ -288,10 +288,21 @@ def _first_invalid(body: bytes, alphabet: Alphabet) -> int:
     return body.translate(_SPELLING[alphabet], _SPACE).index(b"\0") + 1
 
 
+def _letter_at(text: bytes, place: int) -> str:
+    """Return the letter of UTF-8 text, or else of Latin-1, that begins at a byte."""
+    for end in range(place + 1, place + 5):
+        try:
+            return text[place:end].decode()
+        except UnicodeDecodeError:
+            continue
+    return chr(text[place])
+
+
 def _problem(body: bytes, alphabet: Alphabet, place: str) -> str:
     """Return the first invalid letter of a body, its place, and advice."""
     whole = body.translate(None, _SPACE)
-    letter, kind = chr(whole[_first_invalid(body, alphabet) - 1]), alphabet.name.lower()
+    place_of_letter = _first_invalid(body, alphabet) - 1
+    letter, kind = _letter_at(whole, place_of_letter), alphabet.name.lower()
     if letter in "-.*":
         advice = "remove gaps and stops from the sequence"
     elif alphabet is Alphabet.NUCLEOTIDE and letter.upper() in Alphabet.PROTEIN.value:

@@ -13,6 +13,7 @@ from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.consensus import Call, Evidence, Status, WindowCalls
 from virnucpro.classifier.decision import Flag, Reason
 from virnucpro.classifier.regions import Regions
+from virnucpro.console import encoded_name
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.store.schema import RowState
@@ -501,8 +502,11 @@ TABLES: Final = (Predictions, Windows, RegionTable, Missing, Quarantine, Sequenc
 
 
 def input_files(index: SequenceIndex, records: IntArray) -> list[str]:
-    """Return the input file of each record: its name, or its path if two files have one name."""
-    names = index.input_names
+    """Return the input file of each record: its name, or its path if two files have one name.
+
+    As in the names of records, what a spreadsheet would execute is encoded.
+    """
+    names = [encoded_name(name) for name in index.input_names]
     return [names[file] for file in index.record_origins(records)[0].tolist()]
 
 

@@ -66,8 +66,11 @@ def test_the_keywords_are_the_options_of_the_command(function, declared):
     own = {"outdir", "progress"}
     expected = options_of(declared).keys() | options_of(RunOptions).keys() | own
     assert {one.name for one in keywords} == expected
+    documented = inspect.getdoc(public)
     for name, one in options_of(declared).items():
-        assert f"\n{name}\n    {one.help}" in inspect.getdoc(public)
+        negated = "False: " * (inspect.signature(public).parameters[name].default is True)
+        assert f"\n{name}\n    {negated}{one.help[:20]}" in documented
+    assert "--" not in documented.partition("\nOptions\n---")[2].partition("\n")[2]
     message = rf"^{function}\(\) got an unexpected keyword argument 'wndow'"
     with pytest.raises(TypeError, match=message):
         public("x.fa", "encoder", wndow=3) if function == "embed" else public("x.fa", wndow=3)

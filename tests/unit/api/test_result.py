@@ -79,7 +79,7 @@ def test_an_error_leaves_no_temporary_folder(own_temporary_folder):
 
 
 def test_warnings_are_issued_at_the_call(tmp_path):
-    (tmp_path / "in.fa").write_bytes(b">a\x1bb\nACGT\n")
+    (tmp_path / "in.fa").write_bytes(b">a\x1bb\n" + b"ACGTTGCA" * 9 + b"\n")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = virnucpro.classify(tmp_path / "in.fa", threads=1)

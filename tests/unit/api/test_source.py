@@ -100,6 +100,12 @@ def test_tables_of_pandas(needs):
     assert read(table["sequence"]) == [("0", "ACGT"), ("1", "GG")]
     with pytest.raises(UsageError, match="source has the columns name, length: rename"):
         read(table[["name", "length"]])
+    for missing in (None, float("nan")):
+        lacking = pd.DataFrame(
+            {"name": pd.Series([NAMES[0], missing], dtype=object), "seq": LETTERS}
+        )
+        with pytest.raises(UsageError, match="entry 2: the name must be text, not"):
+            read(lacking)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +129,9 @@ def test_tables_of_pandas(needs):
         ([("\ud800", "ACGT")], "is not valid Unicode"),
         ([("a", 3)], "entry 1: the sequence must be text or bytes, not 3"),
         ([("a", None)], "the sequence must be text or bytes"),
+        ("", "source is empty text"),
+        (">a\nACGT", r"source is the text of a file: give .* io[.]StringIO"),
+        (("a", "ACGT" * 9), r"source is one pair \(name, sequence\): give a list"),
     ],
 )
 def test_other_sources_are_refused(source, message, own_temporary_folder):

@@ -232,6 +232,14 @@ def test_a_long_task_among_short_ones_has_its_own_duration(workers):
     assert outcomes[500].seconds > 0.3  # answered with one more task: half of it
 
 
+def test_a_late_task_that_holds_the_interpreter_has_its_limit_as_duration(workers):
+    tasks = [("sleep", 0), ("sleep", 0), ("wait_in_c", 1), ("sleep", 0)] * 3
+    outcomes = list(Dispatcher(workers.Worker, [0]).imap(tasks, task_timeout=0.3))
+    late = [outcome for outcome in outcomes if outcome.status == "timeout"]
+    assert len(late) == 3
+    assert all(outcome.seconds >= 0.3 for outcome in late)
+
+
 @pytest.mark.parametrize("stop", ["shutdown", "terminate", "generator", "setup"])
 def test_tasks_that_were_read_have_an_outcome_at_each_end(workers, stop):
     """After a stop, an error of the generator, or the failure of all workers."""

@@ -278,6 +278,17 @@ def test_a_tokenizer_of_gigabytes_is_not_read(folder_of):
         open_spec(folder)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00" * 9, b"A\nA\nA\n"])
+def test_a_damaged_vocabulary_is_named(content, folder_of):
+    for name in ("kmers", "esm2"):
+        folder, _ = folder_of(name)
+        for path in folder.glob("tokenizer.json"):
+            path.unlink()
+        (folder / "vocab.txt").write_bytes(content)
+        with pytest.raises(BundleError, match=r"the tokenizer .* vocab[.]txt|reads neither plain"):
+            open_spec(folder)
+
+
 @pytest.mark.parametrize("name", ["bert", "t5"])
 def test_code_for_attention_is_not_loaded(name, folder_of, proteins):
     folder, _ = folder_of(name)

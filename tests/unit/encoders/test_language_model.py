@@ -136,6 +136,8 @@ def test_the_command_writes_logits_by_residue_and_one_perplexity_a_sequence(
         run = json.loads((out / "run.json").read_text())
         assert inherited(EmbedOptions, run["parameters"])["outputs"] == outputs
         with h5py.File(out / "embeddings.h5") as file:
+            assert file.attrs["outputs"] == outputs
+            assert "pooling" not in file.attrs
             stored = file["residues" if outputs == "logits" else "embeddings"][:]
         assert stored.shape == shape
         assert np.isfinite(stored).all()

@@ -38,7 +38,7 @@ def test_a_line_states_amount_rate_elapsed_time_and_time_left(capsys):
     clock.now += 5
     lines.show({**statuses(0), 1: replace(statuses(0)[0], began_at=107.0)})
     shown = capsys.readouterr().err
-    assert "0%: 0.0 kb of 40.0 Mb, 0 of 5,000 sequences, loading mini, 10 s elapsed" in shown
+    assert "0%: 0.0 kb of 40.0 Mb, 0 of 5,000 sequences, first batch, 10 s elapsed" in shown
     assert "workers: 0 loading mini, 1 first batch" in shown
     clock.now += 1
     lines.show(statuses(2_000, 0))

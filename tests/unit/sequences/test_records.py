@@ -391,3 +391,12 @@ def test_the_limit_of_a_record_counts_its_letters(read, content):
 def test_a_header_of_more_than_16_mib_is_rejected():
     with pytest.raises(InputError, match="header is longer than 16 MiB"):
         list(split_fasta(iter([b">" + b"x" * (1 << 20)] * 20), "a"))
+
+
+@pytest.mark.parametrize(
+    ("letters", "shown"), [("ACGÄT", "'Ä'"), ("AC\N{SNOWMAN}", "'\N{SNOWMAN}'")]
+)
+def test_an_invalid_letter_is_shown_as_it_is(letters, shown, tmp_path):
+    (tmp_path / "in.fa").write_text(f">a\n{letters}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"{shown} \(line 2, letter"):
+        list(read_records(str(tmp_path / "in.fa")))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from virnucpro.api.tables import read_predictions
 from virnucpro.classifier.consensus import Call
 from virnucpro.classifier.decision import Flag, Reason, RecordCalls
 from virnucpro.tables import cells, write
@@ -277,3 +278,11 @@ def test_the_page_of_columns_is_made_from_their_declarations():
     spec.loader.exec_module(module)
     page = module.PAGE.read_text()
     assert page == module.updated(page), "run scripts/docs/columns.py"
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_file_name_like_a_formula_is_encoded(tmp_path, called, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "=cmd.fa").write_text(">a\nACGT\n")
+    assert called("predict", "./=cmd.fa", "-o", "run").returncode == 0
+    assert [str(name) for name in read_predictions("run")["file"]] == ["%3Dcmd.fa"]

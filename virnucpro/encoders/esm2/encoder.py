@@ -271,7 +271,7 @@ def read_settings(folder: Path) -> Esm2Config | None:
     found.setdefault("emb_layer_norm_before", False)
     if any((found.get(name) or False) != (value or False) for name, value in wanted.items()):
         return None
-    if not rotary_bases(found) <= {_ROTARY_BASE} or not _has_own_tokens(folder):
+    if not rotary_bases(found, folder) <= {_ROTARY_BASE} or not _has_own_tokens(folder):
         return None
     own = {
         "num_layers": found.get("num_hidden_layers"),
@@ -285,7 +285,8 @@ def read_settings(folder: Path) -> Esm2Config | None:
 def _has_own_tokens(folder: Path) -> bool:
     """Return whether the vocabulary files of a folder, if any, have fair-esm's ids."""
     listed, whole = folder / "vocab.txt", folder / "tokenizer.json"
-    if listed.is_file() and listed.read_text(encoding="utf-8").split() != list(TOKENS):
+    tokens = listed.read_bytes().decode(errors="replace").split() if listed.is_file() else TOKENS
+    if [*tokens] != [*TOKENS]:
         return False
     if not whole.is_file():
         return True

@@ -22,7 +22,7 @@ INDEX: Final = "model.safetensors.index.json"
 MODEL_TYPES: Final = ("bert", "esm", "t5")
 """Values of ``model_type`` in config.json that are supported."""
 
-_TOKENIZER_FILES: Final = (
+TOKENIZER_FILES: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -151,7 +151,7 @@ def model_files(folder: Path) -> tuple[dict[str, str], Shapes]:
         )
     for number, name in enumerate(names):
         files["weights" if number == 0 else f"weights-{number:04d}"] = name
-    files |= {name: name for name in _TOKENIZER_FILES if (folder / name).is_file()}
+    files |= {name: name for name in TOKENIZER_FILES if (folder / name).is_file()}
     shapes: Shapes = {}
     for name in names:
         shapes |= read_shapes(folder / name)
@@ -170,7 +170,7 @@ def require_plain(folder: Path, settings: Mapping[str, object], shapes: Shapes) 
     for entry in folder.iterdir():
         if not (entry.is_file() or entry.is_dir()):
             raise BundleError(f"{entry}: is not a regular file. Remove it.")
-        if entry.name in _TOKENIZER_FILES and entry.stat().st_size > MOST_TOKENIZER_BYTES:
+        if entry.name in TOKENIZER_FILES and entry.stat().st_size > MOST_TOKENIZER_BYTES:
             raise BundleError(
                 f"{entry}: is larger than {MOST_TOKENIZER_BYTES >> 20} MiB. Get the folder again."
             )
@@ -214,7 +214,7 @@ def refuse_growth(normalizer: object, source: Path) -> None:
         )
 
 
-def rotary_bases(settings: dict[str, Any]) -> set[float]:
+def rotary_bases(settings: dict[str, Any], folder: Path) -> set[float]:
     """Return the bases of rotary positions that a config.json names; older files name none.
 
     Raises
@@ -228,5 +228,7 @@ def rotary_bases(settings: dict[str, Any]) -> set[float]:
     ]
     for base in found:
         if type(base) not in {int, float} or not 0 < base < math.inf:
-            raise BundleError(f"{SETTINGS}: invalid rope_theta {base!r}. Get the file again.")
+            raise BundleError(
+                f"{folder / SETTINGS}: invalid rope_theta {base!r}. Get the file again."
+            )
     return set(found)

@@ -4,7 +4,8 @@ import os
 import re
 import string
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,7 @@ from virnucpro.encoders.encoder import EqualLengths, PackedBatch
 from virnucpro.encoders.huggingface.config import (
     MODEL_TYPES,
     SETTINGS,
+    TOKENIZER_FILES,
     HuggingFaceConfig,
     count_weights,
     model_files,
@@ -97,9 +99,10 @@ def recognise(path: Path) -> EncoderSpec | None:
     files, shapes = model_files(path)
     require_plain(path, settings, shapes)
     tokenizer = _tokenizer(_transformers(path), path)
-    alphabet = alphabet_of(tokenizer)
-    spaced = needs_spaces(tokenizer, alphabet, path)
-    first, last = LetterTokeniser(tokenizer, alphabet, spaced=spaced).special_tokens()
+    with _as_bundle_error(path):
+        alphabet = alphabet_of(tokenizer)
+        spaced = needs_spaces(tokenizer, alphabet, path)
+        first, last = LetterTokeniser(tokenizer, alphabet, spaced=spaced).special_tokens()
     width, layers = ("d_model", "num_layers") if model_type == "t5" else _BERT_SIZES
     values = {
         "model_type": model_type,
@@ -205,7 +208,7 @@ def _model(transformers: ModuleType, name: str, folder: Path, dtype: Any) -> Any
 
 def _require_rotary_base(model: torch.nn.Module, folder: Path) -> None:
     """Compare the frequencies of a model, of its file or computed, with config.json."""
-    for base in rotary_bases(read_json(folder / SETTINGS)):
+    for base in rotary_bases(read_json(folder / SETTINGS), folder):
         for name, found in model.named_buffers():
             if not name.endswith("inv_freq"):
                 continue
@@ -219,14 +222,24 @@ def _require_rotary_base(model: torch.nn.Module, folder: Path) -> None:
 
 
 def _tokenizer(transformers: ModuleType, folder: Path) -> Any:  # noqa: ANN401 - as above
-    try:
+    with _as_bundle_error(folder):
         return transformers.AutoTokenizer.from_pretrained(folder, **_LOCAL)
+
+
+@contextmanager
+def _as_bundle_error(folder: Path) -> Iterator[None]:
+    """Raise an error of a tokenizer as BundleError: damaged files raise all kinds of exceptions."""
+    try:
+        yield
+    except BundleError:
+        raise
     except Exception as error:
-        # a missing package, a damaged file and an unknown class raise different exceptions
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        files = [name for name in (SETTINGS, *TOKENIZER_FILES) if (folder / name).is_file()]
+        needed = "; spiece.model needs sentencepiece: pip install 'virnucpro[transformers]'"
         raise BundleError(
-            f"{folder}: the tokenizer cannot be read ({reason}). Get the folder again; a "
-            "spiece.model needs sentencepiece: pip install 'virnucpro[transformers]'."
+            f"{folder}: the tokenizer cannot be used ({type(error).__name__}: {reason}). Its files "
+            f"are {', '.join(files)}. Get them again{needed * ('spiece.model' in files)}."
         ) from error
 
 
