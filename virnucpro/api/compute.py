@@ -20,8 +20,8 @@ from virnucpro.errors import UsageError, VirnucproError
 from virnucpro.option import like, option, values_of
 from virnucpro.run.execution import Execution, RunOptions
 from virnucpro.run.job import Job, require_inputs
-from virnucpro.run.outcome import Outcome
 from virnucpro.run.reporter import CommandReporter, open_view
+from virnucpro.run.run import Outcome
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.runtime.process import leave_unguarded_import
 from virnucpro.sequences.entries import Input, total_bytes

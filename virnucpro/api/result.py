@@ -17,12 +17,11 @@ from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunExistsError, UsageError
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
-from virnucpro.run.outcome import Outcome
 from virnucpro.run.outputs import call_run, outcome_of, survey_segments
 from virnucpro.run.report import plot_run, report_on
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.rescore import rescore
-from virnucpro.run.run import Run
+from virnucpro.run.run import Outcome, Run
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
 from virnucpro.tables.read import ComputedTable

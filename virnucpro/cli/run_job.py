@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from virnucpro.run.job import Job
-    from virnucpro.run.outcome import Outcome
+    from virnucpro.run.run import Outcome
 
 
 def add_job_options(

@@ -19,10 +19,9 @@ from virnucpro.run.creation import new_manifest, warn_of_inputs
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import write_manifest
-from virnucpro.run.outcome import Outcome
 from virnucpro.run.outputs import call_run, outcome_of, write_outputs
 from virnucpro.run.reporter import Reporter
-from virnucpro.run.run import Run, put_index_in_place
+from virnucpro.run.run import Outcome, Run, put_index_in_place
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
 from virnucpro.sequences.entries import Input

@@ -27,10 +27,10 @@ from virnucpro.run.creation import claimed, created, resumed
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Inputs, Job, inputs_of, require_inputs
 from virnucpro.run.options import PredictOptions
-from virnucpro.run.outcome import Outcome
 from virnucpro.run.outputs import survey_segments, write_outputs
 from virnucpro.run.report import prepare_report
 from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Outcome
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.sequences.entries import total_bytes
 from virnucpro.sequences.input_rules import InputRules

@@ -21,10 +21,9 @@ from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.run.manifest import Launch, Manifest, is_manifest, read_manifest
-from virnucpro.run.outcome import Outcome
 from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
-from virnucpro.run.run import Run
+from virnucpro.run.run import Outcome, Run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings

@@ -15,7 +15,7 @@ from virnucpro.console import duration, say
 from virnucpro.runtime.signals import raise_if_asked_to_stop
 
 if TYPE_CHECKING:
-    from virnucpro.run.outcome import Outcome
+    from virnucpro.run.run import Outcome
     from virnucpro.runtime.status import WorkerStatus
 
 _INTERVAL_S: Final = 10.0

@@ -12,9 +12,8 @@ from virnucpro.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArra
 from virnucpro.classifier.calibration import Calibration
 from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
-from virnucpro.classifier.regions import Regions, find_regions
+from virnucpro.classifier.regions import Regions, SpanScores, find_regions
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
-from virnucpro.classifier.spans import SpanScores
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState

@@ -5,7 +5,7 @@ import pytest
 
 from virnucpro.classifier.calibration import RecordCalibration
 from virnucpro.classifier.head import load_head
-from virnucpro.classifier.spans import SpanScores, local_log_odds
+from virnucpro.classifier.regions import SpanScores, local_log_odds
 from virnucpro.compute.in_memory import compute_in_memory
 from virnucpro.compute.predict import predict_job
 from virnucpro.compute.rank_encoder import Models

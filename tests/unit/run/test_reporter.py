@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.run.outcome import Outcome
 from virnucpro.run.reporter import Bars, Lines, Workload, amount, summary
+from virnucpro.run.run import Outcome
 from virnucpro.runtime.status import WorkerState, WorkerStatus
 
 
