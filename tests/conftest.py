@@ -19,7 +19,9 @@ import pytest
 from hypothesis import settings
 from programs import run_captured
 
-settings.register_profile("virnucpro", deadline=None)  # the machine may be busy
+# Property tests have no deadline: the machine may be busy. CI gives --hypothesis-profile=thorough.
+settings.register_profile("virnucpro", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("virnucpro")
 
 _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "shared"))
@@ -297,6 +299,15 @@ def one_process(computing_here):
     """
     with computing_here():
         yield
+
+
+@pytest.fixture
+def reading_here(monkeypatch):
+    """Read published weights in this process: the start of one that imports torch takes 2 s."""
+    from virnucpro.bundles.convert import call_directly
+
+    for module in ("run.embed_job", "runtime.isolation"):
+        monkeypatch.setattr(f"virnucpro.{module}.run_isolated", call_directly)
 
 
 @pytest.fixture

@@ -9,15 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 pytestmark = pytest.mark.timeout(110)
 VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
 STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
 ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
-
-
-def slow(value):
-    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def redirected(command, redirection):
@@ -120,7 +117,9 @@ def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
 
 
-@pytest.mark.parametrize("command", [["--help"], ["bundle", "list"], ["status", "{run}", "--json"]])
+@pytest.mark.parametrize(
+    "command", [slow(["--help"]), slow(["bundle", "list"]), ["status", "{run}", "--json"]]
+)
 def test_data_without_a_reader_are_no_error(command, undisturbed):
     readable, writable = os.pipe()
     os.close(readable)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from cases import slow
 from programs import run_captured
 
 from virnucpro.cli.main import main
@@ -26,10 +27,7 @@ PREDICT = [
 ]
 
 
-@pytest.mark.parametrize(
-    "option",
-    [["--force"], *(pytest.param(one, marks=pytest.mark.slow) for one in ([], ["--resume"]))],
-)
+@pytest.mark.parametrize("option", [["--force"], slow([]), slow(["--resume"])])
 def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
     option, few_fasta, tmp_path, undisturbed, difference_of
 ):

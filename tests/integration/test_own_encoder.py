@@ -1,5 +1,6 @@
 """Encoders of other packages: the example of docs/own-encoder.md, and packages with errors."""
 
+import contextlib
 import os
 import random
 import re
@@ -262,13 +263,14 @@ NOT_A_NUMBER = """
     ids=["kills", "raises", "NaN", "long"],
 )
 def test_a_row_that_an_encoder_cannot_encode_is_quarantined(
-    body, reason, tmp_path, importing, tables
+    body, reason, tmp_path, importing, tables, computing_here
 ):
     importing(install_class(tmp_path / "site", body))
     fasta, folder = tmp_path / "in.faa", tmp_path / "run"
     rows = {"a": "MKLV", "deadly": "MKLVMKLVWW", "b": "MKL", "c": "WWWW"}
     fasta.write_text("".join(f">{name}\n{letters}\n" for name, letters in rows.items()))
-    assert main(embed(fasta, folder, "--devices", "cpu:1", name="odd")) == 2
+    with contextlib.nullcontext() if body is KILLS else computing_here():
+        assert main(embed(fasta, folder, "--devices", "cpu:1", name="odd")) == 2
     (row,) = tables(folder / "quarantine.tsv")
     assert row["seq_name"] == "deadly"
     assert reason in "\t".join(row.values())

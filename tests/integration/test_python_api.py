@@ -93,6 +93,7 @@ def test_a_forked_worker_of_a_pool_works_or_is_told_why_not(tmp_path):
     assert daemonic.startswith("this process is daemonic")
 
 
+@pytest.mark.slow
 def test_ipython_needs_no_guard(needs, tmp_path):
     needs("IPython")
     code = UNGUARDED.replace("DEVICES", "'cpu:2'")
@@ -120,6 +121,7 @@ def executed(needs, tmp_path_factory):
     return {cell["id"]: cell["outputs"] for cell in cells if cell["cell_type"] == "code"}
 
 
+@pytest.mark.scripts
 def test_the_notebook_runs(executed):
     assert [*executed] == ["classify", "table", "plot", "embed"]
     shown = {

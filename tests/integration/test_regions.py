@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from cases import mostly_slow
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -125,7 +126,7 @@ def test_the_insert_is_found_to_one_window(finished, chimera):
     assert "short" not in named
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", mostly_slow(FILES, "regions.tsv", "viruses.fasta"))
 def test_verify_finds_a_changed_file_and_aggregate_restores_it(run, finished, name, capsys):
     with (run / name).open("a") as stream:
         stream.write("chimera\t1\t2\n")

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.usefixtures("one_process")
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
-NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 5, "batch": 64, "warm_up": 5}
-"""Small networks: these classes differ in their GC content alone."""
+NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 4, "batch": 256, "warm_up": 2}
+NETWORK |= {"learning_rate": 0.02}
+"""Small networks and few steps: these classes differ in their GC content alone."""
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 
 
@@ -59,7 +60,7 @@ def labels(tmp_path_factory):
 
 def command(labels, folder, *options):
     words = ["train", "--labels", labels, "-o", folder, "--devices", "cpu:1", "-q"]
-    network = "--hidden=32,16 --members=2 --epochs=5 --batch=64 --warm-up=5"
+    network = "--hidden=32,16 --members=2 --epochs=4 --batch=256 --warm-up=2 --learning-rate=.02"
     return list(map(str, [*words, *network.split(), *options]))
 
 
@@ -110,16 +111,14 @@ def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels,
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 
 
-CROSS_VALIDATION = "virnucpro.lab.training.cross_validation"
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("module", "function", "call"),
     [
-        pytest.param(CROSS_VALIDATION, "train", 3, marks=pytest.mark.slow),
-        pytest.param("virnucpro.lab.training.records.fit", "train", 2, marks=pytest.mark.slow),
-        pytest.param("virnucpro.lab.training.fit", "calibrate_records", 1, marks=pytest.mark.slow),
+        ("virnucpro.lab.training.cross_validation", "train", 3),
+        ("virnucpro.lab.training.records.fit", "train", 2),
+        ("virnucpro.lab.training.fit", "calibrate_records", 1),
         ("virnucpro.lab.training.train", "_write_held_out", 1),
     ],
     ids=["fold", "fold of records", "calibration", "before the bundle appears"],
@@ -141,7 +140,7 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
-    """Training ends in the third fold; then the file of the first is damaged."""
+    """Training ends in the third fold; the file of the first is damaged; it ends again at last."""
     folder = tmp_path / "toy"
     train, trained_folds = cross_validation.train, []
 
@@ -159,8 +158,12 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     content = bytearray(files[0].read_bytes())
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
-    assert main(command(labels, folder, "--resume")) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("virnucpro.lab.training.train._write_held_out", refuse)
+        with pytest.raises(KeyError):
+            main(command(labels, folder, "--resume"))
     assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
+    assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
     assert len(trained_folds) == 3 + 4
     for name in ("head.safetensors", "bundle.json"):
@@ -168,10 +171,12 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
 
 
 def test_the_function_trains_as_the_command(trained, labels, tmp_path):
-    folder = virnucpro.train(
-        tmp_path / "toy", labels=labels, devices="cpu:1", quiet=True, **NETWORK
-    )
-    assert (folder / "bundle.json").read_bytes() == (trained / "bundle/bundle.json").read_bytes()
+    before = (trained / "bundle/bundle.json").read_bytes()
+    options = {"labels": labels, "devices": "cpu:1", "quiet": True, **NETWORK}
+    folder = virnucpro.train(trained, resume=True, **options)
+    assert (folder / "bundle.json").read_bytes() == before
+    with pytest.raises(virnucpro.VirnucproError, match="epochs"):
+        virnucpro.train(trained, resume=True, **options | {"epochs": 5})
     with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
         virnucpro.train(tmp_path / "other", label=labels)
     with pytest.raises(virnucpro.UsageError, match="not lengths"):

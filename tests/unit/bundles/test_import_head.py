@@ -5,6 +5,7 @@ import sys
 import zipfile
 
 import pytest
+from cases import slow
 
 from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
@@ -147,6 +148,7 @@ def test_swapped_files_are_refused(data, files, own):
         import_classifier(files / "500_model.pth", data, encoders=nowhere)
 
 
+@pytest.mark.usefixtures("reading_here")
 def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, monkeypatch):
     classifier, packed = str(files / "500_model.pth"), str(tmp_path / "one.tar")
     own = ["--nucleotide", str(files), "--protein", str(files / "esm2_tiny.pt")]
@@ -173,7 +175,7 @@ def nest(path):
 
 
 @pytest.mark.parametrize(
-    ("command", "name"), [("import", "500_model.pth"), ("fetch", "pytorch_model.bin")]
+    ("command", "name"), [("import", "500_model.pth"), slow("fetch", "pytorch_model.bin")]
 )
 def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
     data, files, tmp_path, stand_ins, monkeypatch, capsys, command, name

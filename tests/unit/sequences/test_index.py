@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import run_captured
 from samples import QUICK
@@ -109,7 +109,6 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(records_with_repeats(), specs)
 def test_an_index_equals_a_simple_implementation(records, spec):
     expected, status = items_one_by_one(records, spec)
@@ -136,7 +135,6 @@ def test_an_index_equals_a_simple_implementation(records, spec):
         assert index.row_lengths.tolist() == [len(residues) for _, residues in distinct]
 
 
-@settings(max_examples=60)
 @given(records_with_repeats(), specs, st.integers(1, 40))
 def test_pieces_cover_each_base_of_a_scorable_record_once(records, spec, most):
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
@@ -166,7 +164,6 @@ def test_pieces_cover_each_base_of_a_scorable_record_once(records, spec, most):
         assert len({*texts}) == len({*index.piece_row.tolist()})
 
 
-@settings(max_examples=20)
 @given(records_with_repeats())
 def test_each_window_belongs_to_its_record(records):
     with tempfile.TemporaryDirectory(dir=QUICK) as folder:
