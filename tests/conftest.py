@@ -196,32 +196,34 @@ def no_leaks(temporary_folder):
         pytest.fail("leaks: " + "; ".join(sorted(left)))
 
 
+# Thousands of tests call these functions twice: pathlib would be slow.
 def _open_resources(temporary_folder: Path) -> set[str]:
     return {
         *_children(),
         *_descriptors(),
-        *(f"temporary file {path}" for path in temporary_folder.iterdir()),
+        *(f"temporary file {name}" for name in os.listdir(temporary_folder)),  # noqa: PTH208
     }
 
 
 # The resource tracker of multiprocessing, and its pipe, exist until the session ends.
 def _children() -> set[str]:
-    tracker = resource_tracker._resource_tracker._pid
     children = set()
-    for listing in Path("/proc/self/task").glob("*/children"):
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208
         with contextlib.suppress(OSError):  # the thread has ended
-            children |= {f"process {pid}" for pid in listing.read_text().split()}
-    return children - {f"process {tracker}"}
+            listing = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY)
+            children |= {f"process {pid.decode()}" for pid in os.read(listing, 1 << 16).split()}
+            os.close(listing)
+    return children - {f"process {resource_tracker._resource_tracker._pid}"}
 
 
 def _descriptors() -> set[str]:
-    tracker = resource_tracker._resource_tracker._fd
+    tracker = str(resource_tracker._resource_tracker._fd)
     descriptors = set()
-    for link in Path("/proc/self/fd").iterdir():
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
         with contextlib.suppress(OSError):  # the listing's own descriptor
-            target = link.readlink()
-            if int(link.name) != tracker and not str(target).startswith(("/proc/", "/dev/nvidia")):
-                descriptors.add(f"descriptor {link.name} -> {target}")
+            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
+            if number != tracker and not target.startswith(("/proc/", "/dev/nvidia")):
+                descriptors.add(f"descriptor {number} -> {target}")
     return descriptors
 
 

@@ -56,7 +56,7 @@ def flips(run, n_flips):
         yield path, dice.randrange(path.stat().st_size), dice.randrange(1, 256)
 
 
-@pytest.mark.parametrize("n_flips", [60, slow(500)])
+@pytest.mark.parametrize("n_flips", [40, slow(500)])
 def test_a_flipped_byte_is_detected_or_harmless(n_flips, copy_of_run, tmp_path):
     run = RunDirectory(copy_of_run)
     original = rederived(run, tmp_path / "original")

@@ -178,10 +178,11 @@ def test_a_failure_after_the_encoders_quarantines_no_row(faulty):
     ("how", "point", "view"),
     [
         ("SIGSEGV", "poison", "nucleotide"),
-        slow("raise", "poison", "protein"),
-        slow("SIGSEGV", "tokens", "protein"),
+        ("raise", "poison", "protein"),
+        ("SIGSEGV", "tokens", "protein"),
     ],
 )
+@pytest.mark.slow  # a dozen starts of ranks; tests of encoders of other packages kill one, too
 def test_a_row_that_kills_its_process_is_isolated_and_quarantined(
     how, point, view, faulty, deep, undisturbed_at, tables
 ):

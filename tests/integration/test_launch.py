@@ -105,6 +105,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     kept = (folder / "a.fa").read_text()
     (folder / "a.fa").write_text(fasta(9, 5))
     (folder / "text.fa").write_text(fasta(5, 3))
+    capsys.readouterr()
     again = called(*command, "--devices", "cpu:1", "--resume", "-q")
     (folder / "a.fa").write_text(kept)
     assert again.returncode == 2
