@@ -75,6 +75,7 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(
     assert {rank["state"] for rank in ranks.values()} == {"failed"}
 
 
+@pytest.mark.slow
 def test_weights_that_fp16_cannot_hold_are_refused_at_once(
     few_fasta, bundle_with, tmp_path, capsys
 ):

@@ -101,9 +101,8 @@ def test_work_survives_a_terminal_that_goes_away(command, request, tmp_path):
     assert list(tmp_path.rglob("predictions.tsv"))
 
 
-@pytest.mark.parametrize(
-    "redirection", [ALL_FULL, slow(ALL_CLOSED), slow(STDERR_CLOSED), slow(STDERR_FULL)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", [ALL_FULL, ALL_CLOSED, STDERR_CLOSED, STDERR_FULL])
 def test_a_launch_survives_broken_streams(redirection, launch, tmp_path):
     assert redirected(launch, redirection) == 2
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])

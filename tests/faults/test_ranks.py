@@ -12,7 +12,7 @@ from programs import run_captured, with_fault
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
-POINTS = ("load", "batch", "unit", "commit", "exit")
+POINTS = ("load", "batch", "unit", "commit", "rename", "exit")
 pytestmark = pytest.mark.timeout(220)
 KILLS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 
@@ -58,7 +58,7 @@ def computed_units(folder):
 @pytest.mark.parametrize(
     ("point", "how"),
     [
-        ("commit", "os._exit") if (point, how) == ("commit", "os._exit") else slow(point, how)
+        (point, how) if (point, how) == ("rename", "SIGKILL") else slow(point, how)
         for point in POINTS
         for how in ("raise", *KILLS)
     ],
@@ -82,6 +82,7 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed_at, differen
 
     units = computed_units(folder)
     assert len(units) - len(set(units)) <= 2, "more than the open units were computed again"
+    assert not list(folder.rglob("*.tmp")), "of the interrupted commit"
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
     assert not (folder / "embeddings.h5ad").exists()
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [False, slow(True)])
 def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_path, named):
     run, encoder = tmp_path / "run", "mini-deep/protein"
     options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")

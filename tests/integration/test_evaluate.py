@@ -49,7 +49,7 @@ def labels(tmp_path_factory):
 
 def command(labels, folder, *more):
     words = ["evaluate", "--labels", labels, "--split", "valid", "-o", folder, *LENGTHS]
-    options = ["--per-group", 3, "--bootstrap", 100, "--devices", "cpu:1", "-q"]
+    options = ["--per-group", 3, "--bootstrap", 40, "--devices", "cpu:1", "-q"]
     return [str(word) for word in (*words, *options, *more)]
 
 
@@ -236,7 +236,7 @@ def test_a_killed_evaluation_is_resumed_and_gives_the_same_files(
             lengths=[300, 1000],
             predictions=[f"genomad={genomad}", f"plain={plain}"],
             per_group=3,
-            n_resamples=100,
+            n_resamples=40,
             devices="cpu:1",
             quiet=True,
         )

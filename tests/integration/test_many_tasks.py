@@ -187,6 +187,7 @@ def test_vectors_of_whole_sequences_by_several_tasks(fasta, tmp_path):
         assert (one["embeddings"][:] == other["embeddings"][:]).all()
 
 
+@pytest.mark.slow
 def test_a_second_attempt_continues_a_killed_one(planned, alone):
     killed = stuck(planned)
     killed.kill()

@@ -95,6 +95,7 @@ def vectors_in(folder):
         return file["embeddings"][:]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_a_killed_run_of_two_ranks_is_resumed(fasta, wanted, tmp_path):
     folder = tmp_path / "run"

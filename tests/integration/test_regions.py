@@ -165,6 +165,7 @@ def test_compressed_or_no_extracts(run, chimera, finished):
     assert main(["verify", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_gives_the_same_files_after_a_resume(chimera, finished, tmp_path):
     folder = tmp_path / "killed"
     command = [sys.executable, "-m", "virnucpro", "predict", chimera, "-o", folder, "-q"]

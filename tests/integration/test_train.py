@@ -95,6 +95,7 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
     assert f"AUROC {bundle.metrics['cross_validation']['1250']['auroc']:.3f}" in report
 
 
+@pytest.mark.slow
 def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels, tmp_path):
     folder = tmp_path / "toy"
     with subprocess.Popen([sys.executable, "-m", "virnucpro", *command(labels, folder)]) as process:
@@ -141,7 +142,9 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
     """Training ends in the third fold; the file of the first is damaged; it ends again at last."""
-    folder = tmp_path / "toy"
+    folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors are kept
+    for part in ("bundle", "folds"):
+        shutil.rmtree(folder / part)
     train, trained_folds = cross_validation.train, []
 
     def train_or_die(examples, *rest):
@@ -152,7 +155,7 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
 
     monkeypatch.setattr(cross_validation, "train", train_or_die)
     with pytest.raises(KeyError):
-        main(command(labels, folder))
+        main(command(labels, folder, "--resume"))
     files = sorted((folder / "folds").iterdir())
     assert [path.name for path in files] == ["fold-1.npz", "fold-2.npz"]
     content = bytearray(files[0].read_bytes())

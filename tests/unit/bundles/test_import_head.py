@@ -5,7 +5,6 @@ import sys
 import zipfile
 
 import pytest
-from cases import slow
 
 from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
@@ -174,8 +173,9 @@ def nest(path):
         archive.writestr("archive/version", "3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "name"), [("import", "500_model.pth"), slow("fetch", "pytorch_model.bin")]
+    ("command", "name"), [("import", "500_model.pth"), ("fetch", "pytorch_model.bin")]
 )
 def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
     data, files, tmp_path, stand_ins, monkeypatch, capsys, command, name
@@ -196,6 +196,7 @@ def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
     assert list(data.bundles.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_cleans_up(
     data, files, own, tmp_path
 ):

@@ -286,6 +286,7 @@ def test_arrays_are_writable_copies(workers, record):
         result["array"][0] = 1
 
 
+@pytest.mark.slow
 def test_arrays_as_tasks(workers, record):
     import numpy as np
 
@@ -294,6 +295,7 @@ def test_arrays_as_tasks(workers, record):
     assert all(one["array"][0] == 20_000 * n for n, one in record.successes.items())
 
 
+@pytest.mark.slow
 def test_many_large_results_reach_a_slow_consumer(workers):
     seen = []
 
@@ -406,6 +408,7 @@ def test_a_worker_that_answers_twice_is_replaced(workers, record, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_died_once_is_retried(workers, record, tmp_path):
     run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2])
     record.assert_each_answered_once(3)
@@ -444,6 +447,7 @@ def test_a_worker_killed_while_idle_is_replaced(workers, record):
     record.assert_each_answered_once(len(record.answers))
 
 
+@pytest.mark.slow
 def test_a_worker_that_always_dies_idle_fails_permanently(workers, record):
     run(workers, record, [("sleep", 0.03)] * 60, worker="DiesAfterSetup", options={"queue_size": 2})
     assert set(record.answers.values()) == {1}
@@ -461,6 +465,7 @@ def test_deaths_before_the_first_task_are_not_setup_failures(workers, record):
     assert list(record.workers) == [None]
 
 
+@pytest.mark.slow
 def test_random_kills_lose_and_repeat_no_answer(workers, record):
     rng = random.Random(5)
     pids = set()
@@ -581,6 +586,7 @@ def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path, ti
     assert dispatcher.get_stats()["deaths"] == len(deaths)
 
 
+@pytest.mark.slow
 def test_a_worker_always_killed_in_its_setup_fails_after_three_deaths(workers, record, tmp_path):
     run(workers, record, range(50), worker="KilledInSetup", folder=str(tmp_path), times={1: 99})
     assert len(record.successes) == 50

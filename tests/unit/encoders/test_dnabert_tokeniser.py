@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from cases import slow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import run_captured
@@ -95,7 +94,8 @@ print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores: one has no pool in any case")
-@pytest.mark.parametrize(("asked", "parallel"), [(None, False), slow("true", True)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "parallel"), [(None, False), ("true", True)])
 def test_the_library_starts_threads_only_on_request(tokenizer_json, asked, parallel):
     environment = {key: text for key, text in os.environ.items() if "PARALLELISM" not in key}
     environment |= {"OPENBLAS_NUM_THREADS": "1"} | ({} if asked is None else {PARALLELISM: asked})
