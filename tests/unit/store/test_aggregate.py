@@ -4,6 +4,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import h5py
@@ -314,7 +316,13 @@ class Interrupted(BaseException):
 
 @pytest.mark.parametrize("write", range(1, 16))
 def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write, monkeypatch):
+    """At the first write, the thread still starts for the caller; no thread writes afterwards."""
     from virnucpro.store import embeddings_file
+
+    start = threading.Thread.start
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda thread: (start(thread), time.sleep(0.1 * (write == 1)))
+    )
 
     def interrupt(signum, frame):
         raise Interrupted
@@ -327,6 +335,7 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
         calls += 1
         if calls == write:
             os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.3 * (write == 1))
         return plain_write(self, data)
 
     monkeypatch.setattr(embeddings_file._UnfailingFile, "write", interrupted_write)
@@ -337,8 +346,10 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
             write_embeddings(
                 run.embeddings, survey(run, BOUNDS, FINGERPRINT), index_of([11, 8, 0, 6]), VIEWS
             )
+        names = [thread.name for thread in threading.enumerate()]
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert not [name for name in names if name.startswith("virnucpro-hdf5")]
     assert run.embeddings.read_bytes() == b"former"
     assert list(run.root.glob("*.tmp")) == []
 
