@@ -209,10 +209,9 @@ def _open_resources(temporary_folder: Path) -> set[str]:
 def _children() -> set[str]:
     children = set()
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208
-        with contextlib.suppress(OSError):  # the thread has ended
-            listing = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY)
-            children |= {f"process {pid.decode()}" for pid in os.read(listing, 1 << 16).split()}
-            os.close(listing)
+        listing = f"/proc/self/task/{thread}/children"
+        with contextlib.suppress(OSError), open(listing) as stream:  # noqa: PTH123 - or it has ended
+            children |= {f"process {pid}" for pid in stream.read().split()}
     return children - {f"process {resource_tracker._resource_tracker._pid}"}
 
 

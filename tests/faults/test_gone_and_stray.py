@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -22,7 +23,7 @@ def records_of_rows(run, first, last):
     return set(index.record_names(records))
 
 
-@pytest.mark.parametrize("what", [pytest.param("segment", marks=pytest.mark.slow), "shard"])
+@pytest.mark.parametrize("what", [slow("segment"), "shard"])
 def test_lost_segments_are_listed_and_recomputed(
     what, copy_of_run, undisturbed, few_fasta, called, tables, difference_of, capsys
 ):

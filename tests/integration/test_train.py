@@ -238,7 +238,7 @@ def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypa
     joined = tmp_path / "hosts.fa"
     joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
     words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
-    monkeypatch.setattr("virnucpro.lab.training.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     with pytest.raises(KeyError):
         main([*map(str, words), "--devices", "cpu:1"])
     assert "each record is a group of its own" in capsys.readouterr().err
@@ -464,7 +464,7 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, mon
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.lab.training.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     with pytest.raises(KeyError):
         main(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"
