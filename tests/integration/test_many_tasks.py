@@ -45,22 +45,27 @@ def alone(fasta, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def planned_once(fasta, tmp_path_factory):
+    """A planned run for several tasks; its input is not needed any more. Do not write to it."""
+    folder = tmp_path_factory.mktemp("planned")
+    copy = shutil.copy(fasta, folder)
+    assert main(["plan", copy, "-o", str(folder / "run"), "--ranks", "4", *OUTPUTS]) == 0
+    Path(copy).unlink()
+    return folder / "run"
+
+
 @pytest.fixture
-def planned(fasta, tmp_path):
-    """A planned run for several tasks; its input is not needed any more."""
-    copy = tmp_path / "reads.fa"
-    copy.write_bytes(fasta.read_bytes())
-    folder = tmp_path / "run"
-    assert main(["plan", str(copy), "-o", str(folder), "--ranks", "4", *OUTPUTS]) == 0
-    copy.unlink()
-    return folder
+def planned(planned_once, tmp_path):
+    """A copy of the planned run."""
+    return shutil.copytree(planned_once, tmp_path / "run", symlinks=True)
 
 
 @pytest.fixture(scope="module")
-def computed_once(fasta, tmp_path_factory):
+def computed_once(planned_once, tmp_path_factory):
     """A run of which one task has computed every unit. Do not write to it."""
     folder = tmp_path_factory.mktemp("computed") / "run"
-    assert main(["plan", str(fasta), "-o", str(folder), "--ranks", "4", *OUTPUTS]) == 0
+    shutil.copytree(planned_once, folder, symlinks=True)
     assert work_here(folder) == 0
     return folder
 
@@ -166,6 +171,7 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
     assert_equal_results(planned, alone)
 
 
+@pytest.mark.slow
 def test_a_task_without_open_units_ends_before_torch_is_imported(computed):
     program = (
         "import sys; from virnucpro.cli.main import main; "
