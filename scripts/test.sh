@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Sets up .venv and runs the fast tests in two processes. With arguments, pytest gets these instead.
 # Usage: bash scripts/test.sh [--setup-only] [PYTEST ARGUMENT ...]
-#   bash scripts/test.sh -m slow        the slow tests
+#   bash scripts/test.sh -m slow        further cases of the fast tests, and tests that take minutes
+#   bash scripts/test.sh -m scripts     scripts, pages of the documentation, tutorials
+#   bash scripts/test.sh -m hypothesis --hypothesis-profile=thorough
+#                                       property tests with ten times the examples
 #   bash scripts/test.sh -m gpu         the tests that need a GPU; see also scripts/gpu_check.sh
 #   bash scripts/test.sh tests/unit     one folder
 set -euo pipefail

@@ -19,7 +19,9 @@ import pytest
 from hypothesis import settings
 from programs import run_captured
 
-settings.register_profile("virnucpro", deadline=None)  # the machine may be busy
+# Property tests have no deadline: the machine may be busy. CI gives --hypothesis-profile=thorough.
+settings.register_profile("virnucpro", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("virnucpro")
 
 _SHARED = Path(os.environ.get("VIRNUCPRO_SHARED", Path(__file__).parents[2] / "shared"))
@@ -194,32 +196,33 @@ def no_leaks(temporary_folder):
         pytest.fail("leaks: " + "; ".join(sorted(left)))
 
 
+# Thousands of tests call these functions twice: pathlib would be slow.
 def _open_resources(temporary_folder: Path) -> set[str]:
     return {
         *_children(),
         *_descriptors(),
-        *(f"temporary file {path}" for path in temporary_folder.iterdir()),
+        *(f"temporary file {name}" for name in os.listdir(temporary_folder)),  # noqa: PTH208
     }
 
 
 # The resource tracker of multiprocessing, and its pipe, exist until the session ends.
 def _children() -> set[str]:
-    tracker = resource_tracker._resource_tracker._pid
     children = set()
-    for listing in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            children |= {f"process {pid}" for pid in listing.read_text().split()}
-    return children - {f"process {tracker}"}
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208
+        listing = f"/proc/self/task/{thread}/children"
+        with contextlib.suppress(OSError), open(listing) as stream:  # noqa: PTH123 - or it has ended
+            children |= {f"process {pid}" for pid in stream.read().split()}
+    return children - {f"process {resource_tracker._resource_tracker._pid}"}
 
 
 def _descriptors() -> set[str]:
-    tracker = resource_tracker._resource_tracker._fd
+    tracker = str(resource_tracker._resource_tracker._fd)
     descriptors = set()
-    for link in Path("/proc/self/fd").iterdir():
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
         with contextlib.suppress(OSError):  # the listing's own descriptor
-            target = link.readlink()
-            if int(link.name) != tracker and not str(target).startswith(("/proc/", "/dev/nvidia")):
-                descriptors.add(f"descriptor {link.name} -> {target}")
+            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
+            if number != tracker and not target.startswith(("/proc/", "/dev/nvidia")):
+                descriptors.add(f"descriptor {number} -> {target}")
     return descriptors
 
 
@@ -297,6 +300,15 @@ def one_process(computing_here):
     """
     with computing_here():
         yield
+
+
+@pytest.fixture
+def reading_here(monkeypatch):
+    """Read published weights in this process: the start of one that imports torch takes 2 s."""
+    from virnucpro.bundles.convert import call_directly
+
+    for module in ("run.embed_job", "runtime.isolation"):
+        monkeypatch.setattr(f"virnucpro.{module}.run_isolated", call_directly)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Run the program and kill it at a call of a function.
 
 Usage: killed.py MODULE FUNCTION CALL ARGUMENT... (CALL: number of the call, from 1)
-
-Trainings take fewer steps, as in the tests of `train`.
 """
 
 import os
@@ -30,6 +28,4 @@ def kill_at(module, name, calls):
 # Ranks import this file too, and are not killed.
 if __name__ == "__main__":
     kill_at(import_module(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
-    if sys.argv[4] == "train":
-        import_module("virnucpro.lab.training.fit")._MOST_VISITS = 5
     sys.exit(main(sys.argv[4:]))

@@ -28,9 +28,10 @@ def few_fasta(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory, few_fasta):
+def undisturbed(tmp_path_factory, few_fasta, computing_here):
     """An undisturbed run. Do not write to it; `copy_of_run` makes copies."""
-    return _finished(tmp_path_factory.mktemp("undisturbed") / "run", few_fasta)
+    with computing_here():
+        return _finished(tmp_path_factory.mktemp("undisturbed") / "run", few_fasta)
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 pytestmark = pytest.mark.timeout(110)
 VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
 STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
 ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
-
-
-def slow(value):
-    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def redirected(command, redirection):
@@ -104,9 +101,8 @@ def test_work_survives_a_terminal_that_goes_away(command, request, tmp_path):
     assert list(tmp_path.rglob("predictions.tsv"))
 
 
-@pytest.mark.parametrize(
-    "redirection", [ALL_FULL, slow(ALL_CLOSED), slow(STDERR_CLOSED), slow(STDERR_FULL)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", [ALL_FULL, ALL_CLOSED, STDERR_CLOSED, STDERR_FULL])
 def test_a_launch_survives_broken_streams(redirection, launch, tmp_path):
     assert redirected(launch, redirection) == 2
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
@@ -120,7 +116,9 @@ def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
 
 
-@pytest.mark.parametrize("command", [["--help"], ["bundle", "list"], ["status", "{run}", "--json"]])
+@pytest.mark.parametrize(
+    "command", [slow(["--help"]), slow(["bundle", "list"]), ["status", "{run}", "--json"]]
+)
 def test_data_without_a_reader_are_no_error(command, undisturbed):
     readable, writable = os.pipe()
     os.close(readable)

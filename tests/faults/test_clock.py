@@ -1,6 +1,6 @@
 """Row 20: clocks that jump. Durations and deadlines come from monotonic clocks."""
 
-import ast
+import re
 from pathlib import Path
 
 import virnucpro
@@ -16,9 +16,7 @@ LABELS |= {"report/html/content.py", "lab/training/report.py"}
 
 
 def calls(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield ast.unparse(node.func)
+    return re.findall(r"\b([\w.]+)\(", path.read_text())
 
 
 def test_no_module_measures_time_with_a_settable_clock():

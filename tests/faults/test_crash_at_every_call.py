@@ -46,7 +46,7 @@ def test_an_aggregation_killed_at_any_system_call_leaves_the_old_output_or_the_n
     stepped, copy_of_run, tmp_path
 ):
     (tmp_path / "target").mkdir()
-    seen = stepped("aggregate", copy_of_run, tmp_path / "target", 3)
+    seen = stepped("aggregate", copy_of_run, tmp_path / "target", 7)
     assert Counter(seen).keys() == {"former", "new"}
     assert seen[-1] == "new"
     assert len(seen) > 20

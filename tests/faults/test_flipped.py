@@ -6,6 +6,7 @@ import random
 from itertools import cycle, islice
 
 import pytest
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.run.outputs import call_run, write_tables
@@ -55,7 +56,7 @@ def flips(run, n_flips):
         yield path, dice.randrange(path.stat().st_size), dice.randrange(1, 256)
 
 
-@pytest.mark.parametrize("n_flips", [100, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_flips", [40, slow(500)])
 def test_a_flipped_byte_is_detected_or_harmless(n_flips, copy_of_run, tmp_path):
     run = RunDirectory(copy_of_run)
     original = rederived(run, tmp_path / "original")
@@ -94,7 +95,7 @@ def test_an_edited_run_json_is_refused(part, copy_of_run, capsys):
     assert "run.json has been changed since it was written" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("share", [slow(0.0), slow(0.5), 1.0])
 def test_a_truncated_file_is_detected(share, copy_of_run):
     run = RunDirectory(copy_of_run)
     for path in files_of(run):

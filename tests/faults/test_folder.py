@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -69,7 +70,7 @@ def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):
     "moment",
     [
         "ranks",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("verifying", "writing embeddings")),
+        *map(slow, ("verifying", "writing embeddings")),
     ],
 )
 def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, reporting, capsys):

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from programs import run_captured, with_fault
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -23,7 +23,7 @@ def records_of_rows(run, first, last):
     return set(index.record_names(records))
 
 
-@pytest.mark.parametrize("what", [pytest.param("segment", marks=pytest.mark.slow), "shard"])
+@pytest.mark.parametrize("what", [slow("segment"), "shard"])
 def test_lost_segments_are_listed_and_recomputed(
     what, copy_of_run, undisturbed, few_fasta, called, tables, difference_of, capsys
 ):
@@ -144,18 +144,6 @@ def test_a_run_of_another_version_is_refused(command, copy_of_run, capsys):
     run.run_json.write_text(json.dumps(content))
     assert main([*command, str(run.root)]) == 1
     assert "another format: rerun the command of the run" in capsys.readouterr().err
-
-
-def test_a_finished_run_holds_no_temporary_file_of_an_interrupted_commit(
-    few_fasta, tmp_path, undisturbed, difference_of
-):
-    folder, fired = tmp_path / "run", tmp_path / "fired"
-    program = with_fault(fired, point="rename", how="SIGKILL", rank=0, times=1)
-    done = run_captured(*program, "predict", few_fasta, "-o", folder, "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
-    assert fired.exists()
-    assert difference_of(undisturbed, folder) == []
-    assert not list(folder.rglob("*.tmp"))
 
 
 def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, capsys):

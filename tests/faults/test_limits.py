@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from cases import slow
 from programs import run_captured
 
 pytestmark = pytest.mark.timeout(110)
@@ -14,7 +15,8 @@ def limited(limit, *arguments):
     return run_captured("bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *PROGRAM, *arguments)
 
 
-@pytest.mark.parametrize("limit", ["-n 64", pytest.param("-s 256", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["-n 64", "-s 256"])
 def test_a_run_completes_with_few_resources(limit, few_fasta, tmp_path, undisturbed, difference_of):
     done = limited(limit, "predict", few_fasta, "-o", tmp_path / "run", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
@@ -23,7 +25,7 @@ def test_a_run_completes_with_few_resources(limit, few_fasta, tmp_path, undistur
 
 SHORT = [
     ("-n 12", "mini", "raise the limit of open files (ulimit -n)"),
-    ("-v 400000", "mini-deep", "ulimit -v"),
+    slow("-v 400000", "mini-deep", "ulimit -v"),
     ("-f 20", "mini", "exceeds the size limit: raise it (ulimit -f)"),
 ]
 

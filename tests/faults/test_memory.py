@@ -119,7 +119,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
 
 def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
-    virnucpro, monkeypatch, tmp_path, tables
+    virnucpro, called, one_process, monkeypatch, tmp_path, tables
 ):
     """Another process takes memory for a while: the rank fails; its restart reads the sizes."""
     (tmp_path / "sitecustomize.py").write_text(MEMORY_FILLS_UP.format(full=str(tmp_path / "full")))
@@ -134,6 +134,5 @@ def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     assert "rows of up to 600 tokens fitted" in done.stderr
     assert not (run.root / "quarantine.tsv").exists()
     assert len(tables(run.root / "missing.tsv")) > 0
-    monkeypatch.delenv("PYTHONPATH")
-    done = virnucpro(*command, "--resume")
+    done = called(*command, "--resume")
     assert done.returncode == 0, done.stderr

@@ -164,6 +164,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 """Makes each rank see a machine with too little memory for a further encoder."""
 
 
+@pytest.mark.slow
 def test_without_memory_for_a_fallback_a_row_is_quarantined(
     one_with_tryptophan, overflowing, virnucpro, tables, tmp_path, monkeypatch
 ):

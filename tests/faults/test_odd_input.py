@@ -4,6 +4,7 @@ import random
 import sys
 
 import pytest
+from cases import slow
 from programs import run_captured
 from samples import OPEN_CODONS, random_records
 
@@ -36,7 +37,7 @@ def tiny_records(path, number):
 
 @pytest.mark.parametrize(
     ("few", "many"),
-    [(5_000, 30_000), pytest.param(30_000, 300_000, marks=pytest.mark.slow)],
+    [(3_000, 15_000), slow(30_000, 300_000)],
 )
 def test_many_tiny_records_need_bounded_memory(few, many, tmp_path):
     """Rows are identified by digests of 16 bytes, and sorted: measured 115 bytes per item."""
@@ -50,7 +51,7 @@ def test_many_tiny_records_need_bounded_memory(few, many, tmp_path):
     assert (large - small) * 1024 < 150 * items + (2 << 20)
 
 
-@pytest.mark.parametrize("megabases", [3, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("megabases", [3, slow(60)])
 def test_a_huge_record_needs_bounded_memory(megabases, tmp_path):
     path = tmp_path / "huge.fa"
     line = "".join(random.Random(2).choices("ACGT", k=1_000_000)) + "\n"

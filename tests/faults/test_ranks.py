@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 import pytest
+from cases import slow
 from programs import run_captured, with_fault
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
-POINTS = ("load", "batch", "unit", "commit", "exit")
+POINTS = ("load", "batch", "unit", "commit", "rename", "exit")
 pytestmark = pytest.mark.timeout(220)
 KILLS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 
@@ -21,9 +22,11 @@ OF_BATCHES = ("unit", "flap", "head")
 
 
 @pytest.fixture
-def undisturbed_at(undisturbed, undisturbed_deep):
+def undisturbed_at(request):
     """Return a function that gives the undisturbed run with the options of a point."""
-    return lambda point: undisturbed_deep if point in OF_BATCHES else undisturbed
+    return lambda point: request.getfixturevalue(
+        "undisturbed_deep" if point in OF_BATCHES else "undisturbed"
+    )
 
 
 @pytest.fixture
@@ -52,16 +55,14 @@ def computed_units(folder):
     return [int(unit) for log in logs for unit in re.findall(r": unit (\d+)\n", log.read_text())]
 
 
-def cases():
-    """All points with all kinds of failure; most are slow."""
-    default = {("commit", "os._exit")}
-    for point in POINTS:
-        for how in ("raise", *KILLS):
-            marks = () if (point, how) in default else (pytest.mark.slow,)
-            yield pytest.param(point, how, marks=marks, id=f"{point}-{how}")
-
-
-@pytest.mark.parametrize(("point", "how"), list(cases()))
+@pytest.mark.parametrize(
+    ("point", "how"),
+    [
+        (point, how) if (point, how) == ("rename", "SIGKILL") else slow(point, how)
+        for point in POINTS
+        for how in ("raise", *KILLS)
+    ],
+)
 def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed_at, difference_of):
     done, folder = faulty(point=point, how=how)
     assert done.returncode == 0, done.stderr
@@ -81,19 +82,21 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed_at, differen
 
     units = computed_units(folder)
     assert len(units) - len(set(units)) <= 2, "more than the open units were computed again"
+    assert not list(folder.rglob("*.tmp")), "of the interrupted commit"
 
 
 @pytest.mark.parametrize(
     ("how", "point"),
     [
-        pytest.param("sleep", "unit", marks=pytest.mark.slow),
-        pytest.param("deadlock in C", "batch", marks=pytest.mark.slow),
-        pytest.param("SIGSTOP", "load", marks=pytest.mark.slow),
-        pytest.param("SIGSTOP", "unit", marks=pytest.mark.slow),
-        pytest.param("sleep", "load", marks=pytest.mark.slow),
-        pytest.param("deadlock in C", "commit", marks=pytest.mark.slow),
+        ("sleep", "unit"),
+        ("deadlock in C", "batch"),
+        ("SIGSTOP", "load"),
+        ("SIGSTOP", "unit"),
+        ("sleep", "load"),
+        ("deadlock in C", "commit"),
     ],
 )
+@pytest.mark.slow
 def test_a_hung_rank_is_killed_and_restarted(how, point, faulty, undisturbed_at, difference_of):
     limits = {"load": ("--start-timeout", 6), "unit": ("--progress-timeout", 2)}
     option, seconds = limits.get(point, limits["unit"])
@@ -120,7 +123,7 @@ def test_the_units_of_a_stopped_rank_are_reassigned(faulty, undisturbed_at, diff
     assert "other workers have computed its units" in rank["reason"]
 
 
-@pytest.mark.parametrize("point", ["batch", pytest.param("load", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("point", ["batch", slow("load")])
 def test_units_of_a_permanently_bad_device_are_reassigned(
     point, faulty, undisturbed_at, difference_of
 ):
@@ -176,14 +179,16 @@ def test_a_failure_after_the_encoders_quarantines_no_row(faulty):
     ("how", "point", "view"),
     [
         ("SIGSEGV", "poison", "nucleotide"),
-        pytest.param("raise", "poison", "protein", marks=pytest.mark.slow),
-        pytest.param("SIGSEGV", "tokens", "protein", marks=pytest.mark.slow),
+        ("raise", "poison", "protein"),
+        ("SIGSEGV", "tokens", "protein"),
     ],
 )
+@pytest.mark.slow  # a dozen starts of ranks; tests of encoders of other packages kill one, too
 def test_a_row_that_kills_its_process_is_isolated_and_quarantined(
-    how, point, view, faulty, deep, undisturbed, undisturbed_deep, tables
+    how, point, view, faulty, deep, undisturbed_at, tables
 ):
-    options, finished = ((), undisturbed) if view == "nucleotide" else (deep, undisturbed_deep)
+    options = () if view == "nucleotide" else deep
+    finished = undisturbed_at("unit" if options else "batch")
     index = SequenceIndex.open(finished / "index")
     row = int(index.item_row[70])
     (letters,) = index.sequences(np.array([row]), view)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import slow
 from programs import run_captured, with_fault
 
 from virnucpro.cli.main import main
@@ -42,7 +43,7 @@ BEFORE_RANKS = [
     case("SIGTERM", "os.rename", "/index."),
     case("SIGINT", "os.rename", "run.json"),
     case("SIGTERM", "open", "0001.json", often=True),
-    case("SIGKILL", "open", "bases.npy", often=True),
+    case("SIGKILL", "open", "bases.npy"),
     case("SIGKILL", "open", "item_row.npy"),
     case("SIGKILL", "os.rename", "/index."),
     case("SIGKILL", "open", "run.json", 2),
@@ -54,7 +55,7 @@ AFTER_RANKS = [
     case("SIGTERM", "os.rename", "windows.tsv", often=True),
     case("SIGHUP", "open", "prediction_results.txt"),
     case("SIGTERM", "open", "predictions.tsv"),
-    case("SIGINT", "os.rename", "embeddings.h5", often=True),
+    case("SIGINT", "os.rename", "embeddings.h5"),
     case("SIGTERM", "os.rename", "run.json"),
     case("SIGKILL", "open", "windows.tsv"),
     case("SIGKILL", "os.rename", "predictions.tsv", often=True),
@@ -102,7 +103,7 @@ def test_a_signal_while_the_run_is_prepared(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("former", [True, False], ids=["over former tables", "first tables"])
+@pytest.mark.parametrize("former", [True, slow(False)], ids=["over former tables", "first tables"])
 @pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), AFTER_RANKS)
 def test_a_signal_while_tables_are_written(
     signal_name,
@@ -182,7 +183,7 @@ def has_pending(pid, signum):
     return any(mask >> (signum - 1) & 1 for mask in masks)
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, slow(signal.SIGINT)])
 def test_a_second_signal_ends_the_run_at_once(second, few_fasta, tmp_path, ranks_of, no_orphan):
     # The stopped rank ignores SIGTERM, so the stop ladder takes 5 s.
     program = with_fault(tmp_path / "fired", point="commit", how="SIGSTOP")

@@ -6,6 +6,7 @@ import pytest
 from programs import run_captured, with_fault
 from samples import OPEN_CODONS, random_records
 
+from virnucpro.cli.main import main
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 
@@ -31,9 +32,11 @@ def committed(run, rank):
     return [step["unit"] for step in steps if step["event"] == "committed"]
 
 
-def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, virnucpro):
+def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, computing_here):
     undisturbed, run = RunDirectory(tmp_path / "undisturbed"), RunDirectory(tmp_path / "run")
-    assert virnucpro(*PREDICT, fasta, "-o", undisturbed.root, "--devices", "cpu:1").returncode == 0
+    with computing_here():
+        command = [*PREDICT, str(fasta), "-o", str(undisturbed.root), "--devices", "cpu:1"]
+        assert main(command) == 0
     units = [unit for unit, _ in undisturbed.segments()]
     slow, fast = units[0::2], units[1::2]
     # Of the units after its first one, the slow rank keeps two and half of the others.

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import run_captured
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.errors import InputError, RunLockedError
@@ -26,12 +26,9 @@ PREDICT = [
 ]
 
 
-@pytest.mark.parametrize(
-    "option",
-    [["--force"], *(pytest.param(one, marks=pytest.mark.slow) for one in ([], ["--resume"]))],
-)
+@pytest.mark.parametrize("option", [["--force"], slow([]), slow(["--resume"])])
 def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
-    option, few_fasta, tmp_path, undisturbed, difference_of
+    option, few_fasta, tmp_path, called, undisturbed, difference_of
 ):
     folder = tmp_path / "run"
     # The first run waits for the rest of its input and holds the lock.
@@ -46,7 +43,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
         first.stdin.flush()
         while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
             assert first.poll() is None, first.stderr.read()
-        second = run_captured(*PREDICT, few_fasta, "-o", folder, *option)
+        second = called(*PREDICT[3:], few_fasta, "-o", folder, *option)
         assert second.returncode == 1
         assert f"another process (pid {first.pid})" in second.stderr
         assert list(folder.glob("index.*.tmp"))

@@ -43,15 +43,16 @@ def test_a_published_vector_joins_nucleotide_and_protein(shared, published):
 
 
 @pytest.mark.shared
-def test_embeddings_have_the_published_order_and_shape(shared, published, virnucpro, tmp_path):
+@pytest.mark.usefixtures("one_process")
+def test_embeddings_have_the_published_order_and_shape(shared, published, called, tmp_path):
     from virnucpro.bundles.bundle import open_bundle
     from virnucpro.encoders.registry import load_encoder
 
     (names, _), *_ = published
     folder = shared / "reference" / "published-tool"
-    done = virnucpro(
+    done = called(
         *("predict", folder / "test_with_orfs.fa", "-o", tmp_path / "run", "-q"),
-        *("--bundle", "mini-deep", "--no-fallback", "--embeddings", "fp32", "--devices", "cpu"),
+        *("--bundle", "mini-deep", "--no-fallback", "--embeddings", "fp32", "--devices", "cpu:1"),
     )
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:

@@ -4,6 +4,7 @@ import errno
 import importlib
 import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import h5py
 import pytest
+from cases import slow
 
 from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
@@ -92,7 +94,13 @@ def entries(data):
     return sorted(path.name for path in data.bundles.iterdir())
 
 
-def test_a_fetched_bundle_predicts(recipe, data, server, tmp_path, small_fasta, tables, capsys):
+@pytest.mark.parametrize("isolated", [False, slow(True)])
+def test_a_fetched_bundle_predicts(
+    isolated, request, recipe, data, server, tmp_path, small_fasta, tables, capsys
+):
+    """The command reads published files in processes of their own."""
+    if not isolated:
+        request.getfixturevalue("reading_here")
     few = tmp_path / "few.fa"
     few.write_text("\n".join(small_fasta.read_text().splitlines()[:12]) + "\n")
     assert main(["bundle", "fetch", "virnucpro-500"]) == 0
@@ -479,24 +487,25 @@ def test_a_poisoned_pickle_with_the_right_digest_does_not_run(
     ("signum", "code"),
     [
         (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+        slow(signal.SIGINT, 130),
+        slow(signal.SIGKILL, -9),
     ],
 )
 def test_a_stopped_fetch_installs_nothing_and_can_be_resumed(
-    recipe, data, server, published_files, signum, code
+    recipe, data, server, tmp_path, reading_here, signum, code
 ):
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import stand_ins, pathlib\n"
+        "import pathlib, pickle, sys\n"
         "from virnucpro.bundles import published\n"
         "from virnucpro.cli.main import main\n"
-        "made = stand_ins.recipe_of_files(pathlib.Path(sys.argv[2]))\n"
+        "made = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
         "published._RECIPES[made.name] = made\n"
         "sys.exit(main(['bundle', 'fetch', made.name]))\n"
     )
+    (tmp_path / "recipe").write_bytes(pickle.dumps(recipe))
     server.always["pytorch_model.bin"] = "stalls"
     process = subprocess.Popen(
-        [sys.executable, "-c", script, DATA, published_files], stderr=subprocess.PIPE
+        [sys.executable, "-c", script, tmp_path / "recipe"], stderr=subprocess.PIPE
     )
     part = data.downloads / "pytorch_model.bin.part"
     deadline = time.monotonic() + 120

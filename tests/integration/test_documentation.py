@@ -1,4 +1,7 @@
-"""Every command of README.md and docs/ runs here, or is listed with its reason in NOT_RUN."""
+"""Every command of README.md and docs/ runs here, or is listed with its reason in NOT_RUN.
+
+The default run has those of the first page and README.md, CI all (marker `scripts`).
+"""
 
 import contextlib
 import gzip
@@ -349,15 +352,19 @@ def _same_word(one, other):
         return False
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != FIRST])
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page == "README.md" else pytest.param(page, marks=pytest.mark.scripts)
+        for page in PAGES
+        if page != FIRST and not all(block.reason for block in _blocks(page))
+    ],
+)
 @pytest.mark.usefixtures("fonts")
 def test_the_commands_of_a_page_run_and_print_what_it_shows(page, first_run, shell, tmp_path):
-    blocks = _blocks(page)
-    if all(block.reason for block in blocks):
-        return
     folder = tmp_path / "user"
     shutil.copytree(first_run, folder, symlinks=True)
-    _run_blocks(blocks, folder, shell, EXAMPLE)
+    _run_blocks(_blocks(page), folder, shell, EXAMPLE)
     written = WRITTEN.get(page, set())
     assert {path.name for path in folder.iterdir()} >= written
     assert [name for name in written if not (folder / name).stat().st_size] == []
@@ -379,6 +386,7 @@ def test_the_comparison_of_outputs_can_fail():
     assert not agrees("a b c", "a b")
 
 
+@pytest.mark.scripts
 def test_the_programs_pass_strict_type_checks(needs, shell, tmp_path):
     """As for an installed package: errors in virnucpro, and missing types of others, are silent."""
     needs("mypy")
@@ -506,6 +514,7 @@ def test_the_reference_has_every_public_name():
     assert "| `tiling` |" in pages["reference/virnucpro.classify.md"]
 
 
+@pytest.mark.scripts
 @pytest.mark.parametrize("path", sorted((DOCS / "tutorials").glob("*.ipynb")), ids=lambda p: p.stem)
 def test_a_tutorial_runs_and_prints_what_it_shows(path, needs, tmp_path, monkeypatch):
     for package in ("nbclient", "ipykernel", "pandas", "sklearn"):

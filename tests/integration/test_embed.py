@@ -5,6 +5,10 @@ import random
 import h5py
 import numpy as np
 import pytest
+from cases import slow
+from samples import random_records
+
+from virnucpro.cli.main import main
 
 pytestmark = pytest.mark.timeout(110)
 
@@ -28,15 +32,22 @@ def read(folder):
         return names, file["embeddings"][:], dict(file.attrs)
 
 
-def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucpro, tables):
-    options = ["--encoder", "mini-deep/protein", "--embeddings", "fp32"]
+@pytest.mark.parametrize("encoder", ["mini/nucleotide", slow("mini-deep/protein")])
+def test_each_sequence_has_one_vector_in_input_order(
+    encoder, proteins, tmp_path, computing_here, tables
+):
+    fasta = proteins
+    if encoder.endswith("nucleotide"):
+        fasta = tmp_path / "bases.fa"
+        records = random_records(40, seed=7, least=1, most=300, name="p").splitlines()
+        fasta.write_text("\n".join([*records, ">again", records[11], ">nothing", ""]))
+    options = ["--encoder", encoder, "--embeddings", "fp32", "-q"]
     for ranks in (1, 2):
-        done = virnucpro(
-            "embed", proteins, "-o", tmp_path / f"{ranks}", "--devices", f"cpu:{ranks}", *options
-        )
-        assert done.returncode == 0, done.stderr
+        words = ["embed", fasta, "-o", tmp_path / f"{ranks}", f"--devices=cpu:{ranks}", *options]
+        with computing_here():
+            assert main([*map(str, words)]) == 0
     names, vectors, attributes = read(tmp_path / "1")
-    expected = [line[1:] for line in proteins.read_text().splitlines() if line[:1] == ">"]
+    expected = [line[1:] for line in fasta.read_text().splitlines() if line[:1] == ">"]
     assert names == [name for name in expected if name != "nothing"]
     assert attributes["complete"]
     assert np.isfinite(vectors).all()
@@ -68,8 +79,6 @@ def test_each_sequence_has_one_vector_in_input_order(proteins, tmp_path, virnucp
 def test_an_unknown_encoder_is_refused_with_the_known_ones(
     encoder, code, message, proteins, tmp_path, capsys
 ):
-    from virnucpro.cli.main import main
-
     assert main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", encoder]) == code
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -88,8 +97,6 @@ def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monke
 
 
 def test_proteins_for_an_encoder_of_bases_are_refused(proteins, tmp_path, capsys):
-    from virnucpro.cli.main import main
-
     code = main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", "mini-deep/nucleotide"])
     assert code == 1
     assert "proteins.faa" in capsys.readouterr().err

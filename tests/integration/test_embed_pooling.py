@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from cases import slow
 from esm.model.esm2 import ESM2
 
 pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
@@ -55,11 +56,12 @@ def expected(checkpoint, sequences, layers):
         yield np.concatenate([found[one][0, 1 : len(sequence) + 1].numpy() for one in layers], 1)
 
 
+@pytest.mark.parametrize("devices", ["cpu:1", slow("cpu:2")])
 def test_one_vector_per_residue_in_input_order(
-    embed, proteins, checkpoint, tmp_path, called, tables
+    devices, embed, proteins, checkpoint, tmp_path, called, tables, reading_here
 ):
     options = ("--pooling", "none", "--layer", "1", "--layer", "-1", "--max-length", "200")
-    done = embed(tmp_path / "run", "--devices", "cpu:2", *options, encoder=checkpoint[0])
+    done = embed(tmp_path / "run", "--devices", devices, *options, encoder=checkpoint[0])
     assert done.returncode == 2, done.stderr
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
         offsets, residues = file["offsets"][:], file["residues"][:]
@@ -142,7 +144,7 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
     assert not (folder / "embeddings.h5ad").exists()
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [False, slow(True)])
 def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_path, named):
     run, encoder = tmp_path / "run", "mini-deep/protein"
     options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 import virnucpro
 from virnucpro.bundles import published
@@ -48,7 +49,7 @@ def labels(tmp_path_factory):
 
 def command(labels, folder, *more):
     words = ["evaluate", "--labels", labels, "--split", "valid", "-o", folder, *LENGTHS]
-    options = ["--per-group", 3, "--bootstrap", 100, "--devices", "cpu:1", "-q"]
+    options = ["--per-group", 3, "--bootstrap", 40, "--devices", "cpu:1", "-q"]
     return [str(word) for word in (*words, *options, *more)]
 
 
@@ -76,12 +77,23 @@ def tables_of_others(labels, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def evaluated(labels, tables_of_others, tmp_path_factory):
+def others(tables_of_others):
+    """Options that name the tables of the other tools."""
     genomad, plain = tables_of_others
+    return ["--predictions", f"genomad={genomad}", "--predictions", f"plain={plain}"]
+
+
+@pytest.fixture(scope="module")
+def evaluated(labels, others, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated") / "out"
-    others = ["--predictions", f"genomad={genomad}", "--predictions", f"plain={plain}"]
     assert evaluate(labels, folder, *others) == 0
     return folder
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Draw nothing: it takes a second."""
+    monkeypatch.setattr("virnucpro.lab.evaluation.figures.draw_figures", lambda *_: [])
 
 
 def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path, capsys):
@@ -163,22 +175,6 @@ def test_the_json_file_has_settings_versions_and_fingerprints(evaluated, labels)
     assert content["rows"][0]["values"]["auroc"] is not None
 
 
-def test_the_function_has_the_figures_of_the_command(evaluated, labels, tables_of_others, tmp_path):
-    genomad, plain = tables_of_others
-    found = virnucpro.evaluate(
-        tmp_path / "out",
-        labels=labels,
-        split="valid",
-        lengths=[300, 1000],
-        predictions=[f"genomad={genomad}", f"plain={plain}"],
-        per_group=3,
-        n_resamples=100,
-        devices="cpu:1",
-        quiet=True,
-    )
-    assert found["rows"] == json.loads((evaluated / "evaluation.json").read_text())["rows"]
-
-
 def test_the_figures_are_not_blank(evaluated):
     from matplotlib.image import imread
 
@@ -188,9 +184,7 @@ def test_the_figures_are_not_blank(evaluated):
         assert (pixels < 0.9).any(axis=2).mean() > 0.005, name
 
 
-def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, tables_of_others, capsys):
-    genomad, plain = tables_of_others
-    others = ["--predictions", f"genomad={genomad}", "--predictions", f"plain={plain}"]
+def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, others, capsys):
     before = {
         path: path.read_bytes()
         for path in (
@@ -215,20 +209,40 @@ def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, tables
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("function", "call"),
-    [("_write", 1), pytest.param("_run", 2, marks=pytest.mark.slow)],
+    [("_write", 1), slow("_run", 2)],
     ids=["before evaluation.json", "between two bundles"],
 )
-def test_a_killed_evaluation_is_resumed_and_gives_the_same_files(function, call, labels, tmp_path):
-    more = ["--bundle", "mini", "--bundle", "mini-deep"] if call == 2 else []
-    alone, folder = tmp_path / "alone", tmp_path / "out"
+def test_a_killed_evaluation_is_resumed_and_gives_the_same_files(
+    function, call, labels, tables_of_others, others, evaluated, tmp_path, no_figures
+):
+    """The function resumes it as the command does."""
+    alone, folder, more = evaluated, tmp_path / "out", others
+    if call == 2:
+        alone, more = tmp_path / "alone", [*others, "--bundle", "mini", "--bundle", "mini-deep"]
+        assert evaluate(labels, alone, *more) == 0
     program = [sys.executable, KILLED, "virnucpro.lab.evaluation.evaluate", function, call]
     killed = [*program, *command(labels, folder, *more)]
     done = subprocess.run([*map(str, killed)], check=False, timeout=500)
     assert done.returncode == -signal.SIGKILL
     assert not (folder / "evaluation.json").exists()
     assert list(folder.glob("runs/**/predictions.tsv"))
-    assert evaluate(labels, folder, *more, "--resume") == 0
-    assert evaluate(labels, alone, *more) == 0
+    if call == 1:
+        genomad, plain = tables_of_others
+        found = virnucpro.evaluate(
+            folder,
+            resume=True,
+            labels=labels,
+            split="valid",
+            lengths=[300, 1000],
+            predictions=[f"genomad={genomad}", f"plain={plain}"],
+            per_group=3,
+            n_resamples=40,
+            devices="cpu:1",
+            quiet=True,
+        )
+        assert found["rows"] == json.loads((alone / "evaluation.json").read_text())["rows"]
+    else:
+        assert evaluate(labels, folder, *more, "--resume") == 0
     for path in alone.glob("*.tsv"):
         assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
     rows, others = (json.loads((one / "evaluation.json").read_text()) for one in (folder, alone))
@@ -236,6 +250,7 @@ def test_a_killed_evaluation_is_resumed_and_gives_the_same_files(function, call,
     assert not list(folder.rglob("*.tmp"))
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_path, capsys):
     genomad, _ = tables_of_others
     short = tmp_path / "300.tsv"
@@ -267,6 +282,7 @@ def test_a_bundle_in_the_published_format_is_compared_with_mini(
     assert tables(folder / "paired.tsv")[0]["tool"] == recipe.name
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):
     folder = labels.parent
     table = tmp_path / "plain.tsv"

@@ -152,6 +152,7 @@ def test_rescore_and_repair_write_the_same_files(run, inputs, capsys):
     assert sequences(run) == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed_with_the_same_files(finished, inputs, tmp_path):
     command = ["predict", *inputs, "-o", str(tmp_path / "run"), *DEVICES, *ALL]
     for event, part in (("os.rename", "index.next"), ("os.rename", "ambiguous.fastq")):

@@ -6,7 +6,7 @@ import pytest
 
 from virnucpro.cli.main import main
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 
 GENE = b"ATGGCCAAAGGTCCC" * 60
 MIXED = b">a\n%s\n>p\nMKVLEQ\n>g\nAC-GT\n>\n%s\n" % (GENE, GENE[:400])

@@ -9,6 +9,7 @@ import time
 import h5py
 import numpy as np
 import pytest
+from cases import slow
 from programs import with_fault
 from samples import random_records
 
@@ -16,6 +17,7 @@ from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
+pytestmark = pytest.mark.timeout(100)
 DEADLINE = 60.0
 
 
@@ -23,14 +25,16 @@ DEADLINE = 60.0
 def many_fasta(tmp_path_factory):
     """Enough units for a kill in the middle of a run."""
     path = tmp_path_factory.mktemp("input") / "many.fa"
-    path.write_text(random_records(450, seed=5))
+    path.write_text(random_records(270, seed=5))
     return path
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, many_fasta):
+def undisturbed(tmp_path_factory, many_fasta, computing_here):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert main(["predict", str(many_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    with computing_here():
+        command = ["predict", str(many_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]
+        assert main(command) == 0
     return folder
 
 
@@ -62,11 +66,6 @@ def kill_a_rank(folder, victim, segments, process):
     os.kill(json.loads(run.status_json.read_bytes())["ranks"][str(victim)]["pid"], signal.SIGKILL)
 
 
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
-@pytest.mark.timeout(100)
 @pytest.mark.parametrize(
     ("ranks", "victim", "segments", "again"),
     [(3, 1, 1, 1), slow(2, 0, 1, 3), slow(2, 1, 2, 1), slow(2, 0, 3, 1), slow(3, 2, 2, 2)],
@@ -79,7 +78,7 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     many_fasta,
     undisturbed,
     tmp_path,
-    virnucpro,
+    called,
     tables,
     difference_of,
 ):
@@ -109,7 +108,7 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
     command = ("predict", many_fasta, "-o", folder, "--devices", f"cpu:{again}")
-    done = virnucpro(*command, "--resume")
+    done = called(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     assert not (folder / "missing.tsv").exists()

@@ -15,6 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from cases import slow
 from programs import run_captured, with_fault
 from samples import random_records
 
@@ -51,11 +52,11 @@ def folder(tmp_path_factory):
 
 
 def test_a_launch_reports_broken_files_and_predicts_the_others(
-    folder, tmp_path, virnucpro, tables, difference_of, capsys
+    folder, tmp_path, called, tables, difference_of, capsys, computing_here
 ):
     out = tmp_path / "out"
     command = ["launch", "--input-dir", folder, "--pattern", "**/*.fa*", "-o", out]
-    first = virnucpro(*command, "--devices", "cpu:2")
+    first = called(*command, "--devices", "cpu:2")
     assert first.returncode == 2, first.stderr
     rows = rows_of(out, tables)
     assert {name: (row["status"], row["sequences"]) for name, row in rows.items()} == {
@@ -89,7 +90,8 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
 
     # A normal run folder: the same numbers, and every command accepts it.
     alone = tmp_path / "alone"
-    done = virnucpro("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")
+    with computing_here():
+        done = called("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")
     assert done.returncode == 0, done.stderr
     assert difference_of(alone, out / "a.fa.gz") == []
     assert main(["status", str(out / "a.fa.gz")]) == 0
@@ -103,7 +105,8 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     kept = (folder / "a.fa").read_text()
     (folder / "a.fa").write_text(fasta(9, 5))
     (folder / "text.fa").write_text(fasta(5, 3))
-    again = virnucpro(*command, "--devices", "cpu:1", "--resume", "-q")
+    capsys.readouterr()
+    again = called(*command, "--devices", "cpu:1", "--resume", "-q")
     (folder / "a.fa").write_text(kept)
     assert again.returncode == 2
     assert again.stdout == ""
@@ -167,11 +170,7 @@ def started(folder, out):
 
 @pytest.mark.parametrize(
     "signum",
-    [
-        signal.SIGKILL,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-    ],
+    [signal.SIGKILL, slow(signal.SIGTERM), slow(signal.SIGINT)],
 )
 def test_a_killed_launch_and_a_killed_worker_are_resumed(
     signum, long_files, tmp_path, tables, capsys, no_orphan, ranks_of
@@ -234,7 +233,7 @@ def test_a_worker_that_hangs_in_a_batch_is_replaced(how, long_files, tmp_path, t
 
 
 @pytest.mark.parametrize(
-    ("signum", "whole_group"), [(signal.SIGTERM, False), (signal.SIGINT, True)]
+    ("signum", "whole_group"), [slow(signal.SIGTERM, False), (signal.SIGINT, True)]
 )
 def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path, no_orphan):
     folder, out = tmp_path / "in", tmp_path / "out"

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import slow
 from programs import run_captured
 
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.head import load_head
+from virnucpro.cli.main import main
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
@@ -33,10 +35,16 @@ def bundle(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def predict(bundle):
-    def run(folder, *options, fasta=DATA / "example.fa", program=("-m", "virnucpro")):
-        command = ["predict", fasta, "-b", bundle.path, "-o", folder, "-q", "--no-report"]
-        return run_captured(sys.executable, *program, *command, *options, timeout=200)
+def predict(bundle, computing_here):
+    """Return a function that runs `predict`, and returns the exit code."""
+
+    def run(folder, *options, program=None):
+        words = ["predict", DATA / "example.fa", "-b", bundle.path, "-o", folder, "-q"]
+        command = [*map(str, words), "--no-report", *options]
+        if program:
+            return run_captured(sys.executable, *program, *command, timeout=200).returncode
+        with computing_here():
+            return main(command)
 
     return run
 
@@ -44,8 +52,7 @@ def predict(bundle):
 @pytest.fixture(scope="module")
 def undisturbed(predict, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    done = predict(folder, "--devices", "cpu:1", "--embeddings")
-    assert done.returncode == 0, done.stderr
+    assert predict(folder, "--devices", "cpu:1", "--embeddings") == 0
     return folder
 
 
@@ -81,30 +88,29 @@ def test_pieces_and_windows_are_scored_as_computed_apart(undisturbed, bundle, ta
     np.testing.assert_allclose(genes, np.bincount(owner, vectors[:, head.n_inputs]), atol=1e-3)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, slow(3)])
 def test_tables_do_not_depend_on_the_number_of_workers(workers, predict, undisturbed, tmp_path):
-    done = predict(tmp_path / "run", "--devices", f"cpu:{workers}")
-    assert done.returncode == 0, done.stderr
+    assert predict(tmp_path / "run", "--devices", f"cpu:{workers}") == 0
     assert content(tmp_path / "run") == content(undisturbed)
     assert not verify_run(RunDirectory(tmp_path / "run")).problems
 
 
 def test_a_lost_or_flipped_segment_of_pieces_is_computed_again(predict, undisturbed, tmp_path):
     folder = tmp_path / "run"
-    assert predict(folder, "--devices", "cpu:1").returncode == 0
+    assert predict(folder, "--devices", "cpu:1") == 0
     index, run = SequenceIndex.open(folder / "index"), RunDirectory(folder)
     (_, lost), (_, flipped), *_ = sorted(run.segments())  # the longest rows come first
     assert index.kinds(np.arange(8)).tolist() == [PIECE_ITEM] * 8
     lost.unlink()
     flipped.write_bytes(flipped.read_bytes()[:-1] + b"x")
-    done = run_captured(sys.executable, "-m", "virnucpro", "aggregate", folder, timeout=200)
-    assert done.returncode == 2, done.stderr
+    assert main(["aggregate", str(folder)]) == 2
     assert "missing" in (folder / "predictions.tsv").read_text()
     assert (folder / "missing.tsv").exists()
-    assert predict(folder, "--devices", "cpu:2", "--resume").returncode == 0
+    assert predict(folder, "--devices", "cpu:1", "--resume") == 0
     assert content(folder) == content(undisturbed)
 
 
+@pytest.mark.slow
 def test_a_piece_that_kills_its_worker_is_quarantined_alone(predict, undisturbed, tables, tmp_path):
     index = SequenceIndex.open(undisturbed / "index")
     piece = int(index.record_first_piece[1]) + 3
@@ -112,8 +118,7 @@ def test_a_piece_that_kills_its_worker_is_quarantined_alone(predict, undisturbed
     plan = {"point": "tokens", "how": "SIGSEGV", "rank": None, "times": None}
     plan |= {"poison": [poison.decode()], "fired": str(tmp_path / "fired")}
     program = (DATA / "faulty.py", json.dumps(plan))
-    done = predict(tmp_path / "run", "--devices", "cpu:2", program=program)
-    assert done.returncode == 2, done.stderr
+    assert predict(tmp_path / "run", "--devices", "cpu:2", program=program) == 2
     (entry,) = tables(tmp_path / "run" / "quarantine.tsv")
     (name,) = index.piece_names(np.array([piece]))
     (start,), (end,) = index.piece_bounds(np.array([piece]))
@@ -127,8 +132,7 @@ def test_a_piece_that_kills_its_worker_is_quarantined_alone(predict, undisturbed
 
 def test_a_rescore_keeps_the_scores_of_pieces(bundle, undisturbed, tmp_path, tables):
     command = ["rescore", undisturbed, "-b", bundle.path, "-o", tmp_path / "again"]
-    done = run_captured(sys.executable, "-m", "virnucpro", *command, timeout=200)
-    assert done.returncode == 0, done.stderr
+    assert main([*map(str, command)]) == 0
     before, after = (tables(one / "predictions.tsv") for one in (undisturbed, tmp_path / "again"))
     for one, other in zip(before, after, strict=True):
         names = ("likely_source", "n_genes", "viral_words")

@@ -6,24 +6,29 @@ import json
 import h5py
 import numpy as np
 import pytest
+from cases import slow
 
-pytestmark = pytest.mark.timeout(110)
+from virnucpro.cli.main import main
 
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 
 DEEP = ("--bundle", "mini-deep")
 FRAMES_ALONE = (*DEEP, "--no-fallback")
 
 
 @pytest.fixture(scope="module")
-def undisturbed_with(tmp_path_factory, small_fasta):
-    """Return a function that returns the folder of an undisturbed run with the given options."""
-    from virnucpro.cli.main import main
+def undisturbed_with(tmp_path_factory, small_fasta, computing_here):
+    """Return a function that returns the folder of an undisturbed run with the given options.
+
+    That of mini has two workers.
+    """
 
     @functools.cache
     def run(*options):
-        folder = tmp_path_factory.mktemp("undisturbed") / "run"
-        command = ["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:2", "-q"]
-        assert main([*command, "--embeddings=fp16", "--published-files", *options]) == 0
+        folder, devices = tmp_path_factory.mktemp("undisturbed") / "run", 1 if options else 2
+        command = ["predict", str(small_fasta), "-o", str(folder), f"--devices=cpu:{devices}", "-q"]
+        with computing_here():
+            assert main([*command, "--embeddings=fp16", "--published-files", *options]) == 0
         return folder
 
     return run
@@ -123,17 +128,17 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
     ("devices", "options"),
     [
         ("cpu:3", ()),
-        pytest.param("cpu:1", (), marks=pytest.mark.slow),
-        pytest.param("cpu:3", DEEP, marks=pytest.mark.slow),
-        pytest.param("cpu:1", DEEP, marks=pytest.mark.slow),
+        slow("cpu:1", ()),
+        slow("cpu:3", DEEP),
+        slow("cpu:2", DEEP),
     ],
 )
 def test_the_table_does_not_depend_on_the_number_of_ranks(
-    undisturbed_with, small_fasta, tmp_path, virnucpro, difference_of, devices, options
+    undisturbed_with, small_fasta, tmp_path, called, difference_of, devices, options
 ):
     command = ("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices, *options)
     command += ("--embeddings", "--published-files")
-    done = virnucpro(*command)
+    done = called(*command)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed_with(*options), tmp_path / "run") == []
 
@@ -195,8 +200,6 @@ def test_an_empty_file_gives_header_only_tables(tmp_path, called, tables):
 
 
 def test_records_of_a_file_given_twice_can_be_told_apart(tmp_path, tables):
-    from virnucpro.cli.main import main
-
     path = tmp_path / "a.fa"
     path.write_text(">a\n" + "ACGTTGCA" * 40 + "\n")
     assert main(["predict", *[str(path)] * 2, "-o", str(tmp_path / "run"), "-q"]) == 0
@@ -209,8 +212,6 @@ def test_records_of_a_file_given_twice_can_be_told_apart(tmp_path, tables):
 
 
 def test_windows_that_cannot_be_scored_are_refused(tmp_path, small_fasta, capsys):
-    from virnucpro.cli.main import main
-
     command = ["predict", str(small_fasta), "-o", str(tmp_path / "run"), "--window", "59"]
     assert main(command) == 64
     assert "fewer than 60 bases" in capsys.readouterr().err
@@ -219,8 +220,6 @@ def test_windows_that_cannot_be_scored_are_refused(tmp_path, small_fasta, capsys
 
 def test_a_resume_keeps_or_adds_what_a_run_writes(tmp_path, small_fasta):
     """A resume keeps the stored vectors; the published tables can be added and omitted later."""
-    from virnucpro.cli.main import main
-
     folder = tmp_path / "run"
     command = ["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]
     published = folder / "prediction_results_highestscore.csv"

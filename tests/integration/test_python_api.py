@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import slow
 from programs import run_captured
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,8 @@ def test_a_script_from_standard_input_is_told_so():
 FORKED = f"""
 import multiprocessing, virnucpro
 
+DEEP = {{"bundle": "mini-deep"}}
+
 def call(options):
     try:
         if options == "model":
@@ -71,28 +74,30 @@ def call(options):
         return str(error)
 
 {GUARD}
-    call({{"bundle": "mini-deep"}})
     model = virnucpro.load()
     call("model")
-    cases = {{}}, {{"bundle": "mini-deep"}}, {{"devices": "cpu:2"}}, "model"
+    cases = {{}}, {{"devices": "cpu:2"}}, "model", DEEP
     with multiprocessing.get_context("fork").Pool(1) as pool:
         print(*pool.map(call, cases), sep="\\n")
 """
 
 
-def test_a_forked_worker_of_a_pool_works_or_is_told_why_not(tmp_path):
+@pytest.mark.parametrize("deep", [False, slow(True)])
+def test_a_forked_worker_of_a_pool_works_or_is_told_why_not(deep, tmp_path):
     """torch in a fork waits for threads that it does not have."""
+    text = FORKED.replace("    model =", "    call(DEEP)\n    model =")
     path = tmp_path / "script.py"
-    path.write_text(FORKED)
+    path.write_text(text if deep else FORKED.replace(", DEEP\n", "\n"))
     done = python(path)
     assert (done.returncode, done.stderr) == (0, "")
-    result, forked, daemonic, loaded = done.stdout.splitlines()
+    result, daemonic, loaded, *forked = done.stdout.splitlines()
     assert loaded == "this model was loaded before the fork: load it in each process"
     assert f"{result}\n" == RESULT
-    assert "a fork of one in which torch has computed" in forked
+    assert ["a fork of one in which torch has computed" in one for one in forked] == [True] * deep
     assert daemonic.startswith("this process is daemonic")
 
 
+@pytest.mark.slow
 def test_ipython_needs_no_guard(needs, tmp_path):
     needs("IPython")
     code = UNGUARDED.replace("DEVICES", "'cpu:2'")
@@ -120,6 +125,7 @@ def executed(needs, tmp_path_factory):
     return {cell["id"]: cell["outputs"] for cell in cells if cell["cell_type"] == "code"}
 
 
+@pytest.mark.scripts
 def test_the_notebook_runs(executed):
     assert [*executed] == ["classify", "table", "plot", "embed"]
     shown = {

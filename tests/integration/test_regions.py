@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from cases import mostly_slow
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -125,7 +126,7 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
     assert "short" not in named
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", mostly_slow(FILES, "regions.tsv", "viruses.fasta"))
 def test_verify_finds_a_changed_file_and_aggregate_restores_it(run, finished, name, capsys):
     with (run / name).open("a") as stream:
         stream.write("chimera\t1\t2\n")
@@ -164,6 +165,7 @@ def test_compressed_or_no_extracts(run, chimera, finished):
     assert main(["verify", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_gives_the_same_files_after_a_resume(chimera, finished, tmp_path):
     folder = tmp_path / "killed"
     command = [sys.executable, "-m", "virnucpro", "predict", chimera, "-o", folder, "-q"]

@@ -7,6 +7,7 @@ import shutil
 import sys
 
 import pytest
+from cases import slow
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
@@ -439,7 +440,7 @@ def test_the_report_of_an_empty_input_says_only_that(tmp_path):
 
 
 @pytest.mark.usefixtures("fonts")
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", slow("svg"), slow("pdf")])
 def test_figures_are_drawn(kind, run, tmp_path):
     marks = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
     for name, words in (("all", []), ("one", ["open_1"])):

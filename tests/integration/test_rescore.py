@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from cases import mostly_slow
 from safetensors.torch import load_file, save_file
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
@@ -134,9 +135,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "rule", [RULES[1], *(pytest.param(r, marks=pytest.mark.slow) for r in (RULES[0], *RULES[2:]))]
-)
+@pytest.mark.parametrize("rule", mostly_slow(RULES, RULES[1]))
 def test_the_tables_equal_those_of_a_run_begun_with_the_rule(rule, run, fasta, tmp_path):
     assert main(["rescore", str(run), "-q", *rule]) == 0
     assert begin(fasta, tmp_path / "begun", *rule) == 0

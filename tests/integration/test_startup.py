@@ -3,6 +3,7 @@
 Runs of a bundle without language models never import it, neither in the command nor in its ranks.
 """
 
+import json
 import os
 import re
 import shutil
@@ -40,7 +41,6 @@ COMMANDS += [
 ]
 
 CASES = {
-    "version": (["--version"], ExitCode.OK, NOTHING),
     "help": (["--help"], ExitCode.OK, NOTHING),
     "wrong usage": (["predict", "--nonsense"], ExitCode.USAGE, NOTHING),
     "status": (["status", "{run}"], ExitCode.PARTIAL, ENCODERS | {"h5py", "safetensors"}),
@@ -64,7 +64,7 @@ CASES = {
     "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),
     "a run that is there": (["predict", EXAMPLE, "-o", "{run}"], ExitCode.FAILED, ENCODERS),
 }
-"""Command line, exit code, modules that it must not import."""
+"""Command line, exit code, modules that neither it nor a case before may import."""
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +84,57 @@ def imported(*command: str) -> tuple[int, set[str]]:
     return done.returncode, {name.partition(".")[0] for name in names}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_command_imports_only_what_it_needs(case, run_folder, tmp_path):
-    command, wanted, forbidden = CASES[case]
-    names = {"run": run_folder, "new": tmp_path / "new"}
-    code, modules = imported("-m", "virnucpro", *(word.format(**names) for word in command))
-    assert code == wanted
+ONE_AFTER_ANOTHER = """
+import contextlib, io, json, pathlib, sys
+from virnucpro.cli.main import main
+
+if __name__ == "__main__":
+    answers = {}
+    for name, words in json.loads(sys.argv[1]).items():
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            try:
+                code = main(words)
+            except SystemExit as stopped:  # wrong usage
+                code = stopped.code
+        loaded = sorted({one.partition(".")[0] for one in sys.modules})
+        answers[name] = code, errors.getvalue(), loaded
+    pathlib.Path(sys.argv[2]).write_text(json.dumps(answers))
+"""
+
+
+@pytest.fixture
+def answers_of(tmp_path):
+    """Return a function that runs commands one after another in a new process.
+
+    It returns exit code, standard error and the modules imported up to then by their names.
+    """
+
+    def run(commands):
+        script, answers = tmp_path / "script.py", tmp_path / "answers.json"
+        script.write_text(ONE_AFTER_ANOTHER)
+        words = {name: [*map(str, command)] for name, command in commands.items()}
+        done = run_captured(sys.executable, script, json.dumps(words), answers)
+        assert done.returncode == 0, done.stderr
+        return json.loads(answers.read_text())
+
+    return run
+
+
+def test_the_program_imports_no_heavy_module_for_its_version():
+    code, modules = imported("-m", "virnucpro", "--version")
+    assert code == ExitCode.OK
     assert "virnucpro" in modules
-    assert modules & forbidden == set()
+    assert modules & NOTHING == set()
+
+
+def test_a_command_imports_only_what_it_needs(answers_of, run_folder, tmp_path):
+    names = {"run": run_folder, "new": tmp_path / "new"}
+    commands = {case: [word.format(**names) for word in CASES[case][0]] for case in CASES}
+    for case, (code, errors, modules) in answers_of(commands).items():
+        _, wanted, forbidden = CASES[case]
+        assert code == wanted, f"{case}: {errors}"
+        assert forbidden.intersection(modules) == set(), case
 
 
 def test_fetching_an_installed_bundle_imports_no_torch(tmp_path, monkeypatch):
@@ -147,30 +190,23 @@ def without_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
 
-CLASSIFY = f"""
-import virnucpro
-if __name__ == "__main__":
-    print(len(virnucpro.classify({EXAMPLE!r}).records))
-"""
-
-
 @pytest.mark.usefixtures("without_torch")
-def test_runs_of_mini_never_import_torch(virnucpro, tmp_path):
+def test_runs_of_mini_never_import_torch(answers_of, tmp_path):
     (tmp_path / "in").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "in" / "example.fa")
-    run, devices = tmp_path / "run", ("--devices", "cpu:2")
-    for command in (
-        ("predict", EXAMPLE, "-o", run, *devices, "--embeddings", "fp16"),
-        ("rescore", run, "--preset", "sensitive"),
-        ("rescore", run, "-b", "mini", "-o", tmp_path / "rescored"),
-        ("report", run),
-        ("verify", run),
-        ("launch", "--input-dir", tmp_path / "in", "-o", tmp_path / "out", "--devices", "cpu:1"),
-    ):
-        done = virnucpro(*command)
-        assert done.returncode == ExitCode.OK, done.stderr
-    (tmp_path / "script.py").write_text(CLASSIFY)
-    done = run_captured(sys.executable, tmp_path / "script.py")
+    run, out, cpu = tmp_path / "run", tmp_path / "out", ("--devices", "cpu:1")
+    commands = {
+        "predict": ["predict", EXAMPLE, "-o", run, "--devices", "cpu:2", "--embeddings", "fp16"],
+        "rescore": ["rescore", run, "--preset", "sensitive"],
+        "bundle": ["rescore", run, "-b", "mini", "-o", tmp_path / "rescored"],
+        "report": ["report", run],
+        "verify": ["verify", run],
+        "launch": ["launch", "--input-dir", tmp_path / "in", "-o", out, *cpu],
+    }
+    for name, (code, errors, _) in answers_of(commands).items():
+        assert code == ExitCode.OK, f"{name}: {errors}"
+    classify = f"import virnucpro; print(len(virnucpro.classify({EXAMPLE!r}).records))"
+    done = run_captured(sys.executable, "-c", classify)
     assert done.returncode == 0, done.stderr
 
 
@@ -211,18 +247,16 @@ NEED_MODELS = {
 
 
 @pytest.mark.usefixtures("without_torch")
-@pytest.mark.parametrize("case", NEED_MODELS)
-def test_what_needs_torch_names_the_extra_and_writes_nothing(
-    case, virnucpro, tmp_path, monkeypatch
-):
+def test_what_needs_torch_names_the_extra_and_writes_nothing(answers_of, tmp_path, monkeypatch):
     folder = tmp_path / "in"
     folder.mkdir()
     fasta = shutil.copy(EXAMPLE, folder)
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
     names = {"folder": folder, "fasta": fasta, "new": tmp_path / "new"}
-    done = virnucpro(*(word.format(**names) for word in NEED_MODELS[case]))
-    assert done.returncode == ExitCode.USAGE, done.stderr
-    subject = case.format(**names).partition(" of ")[0]
-    message = f"{subject} needs torch and tokenizers: pip install 'virnucpro[models]'"
-    assert done.stderr.strip().splitlines()[-1].endswith(message)
+    commands = {case: [word.format(**names) for word in NEED_MODELS[case]] for case in NEED_MODELS}
+    for case, (code, errors, _) in answers_of(commands).items():
+        assert code == ExitCode.USAGE, errors
+        subject = case.format(**names).partition(" of ")[0]
+        message = f"{subject} needs torch and tokenizers: pip install 'virnucpro[models]'"
+        assert errors.strip().splitlines()[-1].endswith(message)
     assert not (tmp_path / "new").exists()

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from cases import slow
 from programs import stuck_after
 from samples import random_records
 
@@ -45,14 +46,14 @@ def started(fasta, folder):
 @pytest.mark.parametrize(
     ("signum", "whole_group"),
     [
-        pytest.param(signal.SIGINT, True, marks=pytest.mark.slow),
+        slow(signal.SIGINT, True),
         (signal.SIGTERM, False),
-        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, False, marks=pytest.mark.slow),
+        slow(signal.SIGTERM, True),
+        slow(signal.SIGHUP, False),
     ],
 )
 def test_a_stopped_run_keeps_committed_units_and_its_reason(
-    signum, whole_group, long_fasta, tmp_path, no_orphan, virnucpro
+    signum, whole_group, long_fasta, tmp_path, no_orphan, called
 ):
     folder = tmp_path / "run"
     with started(long_fasta, folder) as process:
@@ -67,13 +68,13 @@ def test_a_stopped_run_keeps_committed_units_and_its_reason(
     assert not (folder / "predictions.tsv").exists()
     log = (folder / "logs" / "coordinator.log").read_text().splitlines()
     assert log[-1].endswith(f"the run was stopped by {signum.name}")
-    printed = virnucpro("status", folder).stdout
+    printed = called("status", folder).stdout
     assert printed.count(f"stopped by {signal.Signals(signum).name}") == 2
     assert "killed by" not in printed
 
 
 def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
-    long_fasta, tmp_path, virnucpro, tables, no_orphan, ranks_of
+    long_fasta, tmp_path, called, computing_here, tables, no_orphan, ranks_of
 ):
     folder = tmp_path / "run"
     with started(long_fasta, folder) as process:
@@ -81,9 +82,9 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
         process.kill()
         process.wait()
         no_orphan(process.pid)
-    status = virnucpro("status", folder)
-    assert "incomplete" in status.stdout
-    done = virnucpro("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:2")
+    assert "incomplete" in called("status", folder).stdout
+    with computing_here():
+        done = called("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:1")
     assert done.returncode == 0, done.stderr
     rows = tables(folder / "predictions.tsv")
     assert len(rows) == N_RECORDS

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from cases import slow
 
 from virnucpro.bundles.bundle import embedded_names, find_bundle, open_bundle
 from virnucpro.cli.main import main
@@ -54,9 +55,12 @@ def test_each_window_is_answered_by_its_stretch_or_the_fallback(run, tables):
     assert {(row["status"], row["evidence"]) for row in stops} == {("scored", "composition")}
 
 
-def test_ranks_and_lost_segments_change_nothing(run, bundle, small_fasta, tmp_path, tables):
+@pytest.mark.parametrize("devices", ["cpu:1", slow("cpu:2")])
+def test_ranks_and_lost_segments_change_nothing(
+    devices, run, bundle, small_fasta, tmp_path, tables
+):
     folder = tmp_path / "run"
-    assert main(command(bundle, small_fasta, folder, "cpu:2")) == 0
+    assert main(command(bundle, small_fasta, folder, devices)) == 0
     for path in sorted(folder.glob("shards/*/unit-*.h5"))[::2]:
         path.unlink()
     again = command(bundle, small_fasta, folder, "cpu:1", "--resume")

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.usefixtures("one_process")
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
 DEADLINE = 60.0
-NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 5, "batch": 64, "warm_up": 5}
-"""Small networks: these classes differ in their GC content alone."""
+NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 4, "batch": 256, "warm_up": 2}
+NETWORK |= {"learning_rate": 0.02}
+"""Small networks and few steps: these classes differ in their GC content alone."""
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 
 
@@ -59,7 +60,7 @@ def labels(tmp_path_factory):
 
 def command(labels, folder, *options):
     words = ["train", "--labels", labels, "-o", folder, "--devices", "cpu:1", "-q"]
-    network = "--hidden=32,16 --members=2 --epochs=5 --batch=64 --warm-up=5"
+    network = "--hidden=32,16 --members=2 --epochs=4 --batch=256 --warm-up=2 --learning-rate=.02"
     return list(map(str, [*words, *network.split(), *options]))
 
 
@@ -94,6 +95,7 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
     assert f"AUROC {bundle.metrics['cross_validation']['1250']['auroc']:.3f}" in report
 
 
+@pytest.mark.slow
 def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels, tmp_path):
     folder = tmp_path / "toy"
     with subprocess.Popen([sys.executable, "-m", "virnucpro", *command(labels, folder)]) as process:
@@ -110,16 +112,14 @@ def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels,
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 
 
-CROSS_VALIDATION = "virnucpro.lab.training.cross_validation"
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("module", "function", "call"),
     [
-        pytest.param(CROSS_VALIDATION, "train", 3, marks=pytest.mark.slow),
-        pytest.param("virnucpro.lab.training.records.fit", "train", 2, marks=pytest.mark.slow),
-        pytest.param("virnucpro.lab.training.fit", "calibrate_records", 1, marks=pytest.mark.slow),
+        ("virnucpro.lab.training.cross_validation", "train", 3),
+        ("virnucpro.lab.training.records.fit", "train", 2),
+        ("virnucpro.lab.training.fit", "calibrate_records", 1),
         ("virnucpro.lab.training.train", "_write_held_out", 1),
     ],
     ids=["fold", "fold of records", "calibration", "before the bundle appears"],
@@ -141,8 +141,10 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
-    """Training ends in the third fold; then the file of the first is damaged."""
-    folder = tmp_path / "toy"
+    """Training ends in the third fold; the file of the first is damaged; it ends again at last."""
+    folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors are kept
+    for part in ("bundle", "folds"):
+        shutil.rmtree(folder / part)
     train, trained_folds = cross_validation.train, []
 
     def train_or_die(examples, *rest):
@@ -153,14 +155,18 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
 
     monkeypatch.setattr(cross_validation, "train", train_or_die)
     with pytest.raises(KeyError):
-        main(command(labels, folder))
+        main(command(labels, folder, "--resume"))
     files = sorted((folder / "folds").iterdir())
     assert [path.name for path in files] == ["fold-1.npz", "fold-2.npz"]
     content = bytearray(files[0].read_bytes())
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
-    assert main(command(labels, folder, "--resume")) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("virnucpro.lab.training.train._write_held_out", refuse)
+        with pytest.raises(KeyError):
+            main(command(labels, folder, "--resume"))
     assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
+    assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
     assert len(trained_folds) == 3 + 4
     for name in ("head.safetensors", "bundle.json"):
@@ -168,10 +174,12 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
 
 
 def test_the_function_trains_as_the_command(trained, labels, tmp_path):
-    folder = virnucpro.train(
-        tmp_path / "toy", labels=labels, devices="cpu:1", quiet=True, **NETWORK
-    )
-    assert (folder / "bundle.json").read_bytes() == (trained / "bundle/bundle.json").read_bytes()
+    before = (trained / "bundle/bundle.json").read_bytes()
+    options = {"labels": labels, "devices": "cpu:1", "quiet": True, **NETWORK}
+    folder = virnucpro.train(trained, resume=True, **options)
+    assert (folder / "bundle.json").read_bytes() == before
+    with pytest.raises(virnucpro.VirnucproError, match="epochs"):
+        virnucpro.train(trained, resume=True, **options | {"epochs": 5})
     with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
         virnucpro.train(tmp_path / "other", label=labels)
     with pytest.raises(virnucpro.UsageError, match="not lengths"):
@@ -230,7 +238,7 @@ def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypa
     joined = tmp_path / "hosts.fa"
     joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
     words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
-    monkeypatch.setattr("virnucpro.lab.training.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     with pytest.raises(KeyError):
         main([*map(str, words), "--devices", "cpu:1"])
     assert "each record is a group of its own" in capsys.readouterr().err
@@ -456,7 +464,7 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, mon
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.lab.training.train.fit_head", refuse)
+    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     with pytest.raises(KeyError):
         main(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"

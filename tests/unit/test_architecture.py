@@ -50,7 +50,8 @@ def test_only_the_runtime_starts_and_signals_processes():
         f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
         for path in PACKAGE.rglob("*.py")
         if path.parent.name != "runtime"
-        for node in ast.walk(ast.parse(path.read_text()))
+        and re.search(rf"{handling.pattern}|ProcessPoolExecutor", text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute | ast.Name)
         and (handling.fullmatch(ast.unparse(node)) or "ProcessPoolExecutor" in ast.unparse(node))
     ]

@@ -1,6 +1,5 @@
 """The tests that requirements and the fault matrix name exist."""
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -39,5 +38,5 @@ def place(file: str) -> Path:
 
 @cache
 def functions(path: Path) -> frozenset[str]:
-    tree = ast.parse(path.read_text()) if path.is_file() else ast.Module([], [])
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    text = path.read_text() if path.is_file() else ""
+    return frozenset(re.findall(r"^ *def (\w+)", text, re.MULTILINE))

@@ -268,6 +268,9 @@ def in_hdf5_thread(
     # HDF5 calls back into Python. A signal handler that raises within such a call would leave the
     # library in an unknown state; handlers run in the main thread only.
     with ThreadPoolExecutor(1, "virnucpro-hdf5") as thread:
+        # The pool waits for a thread that it knows: not for one that still starts when a handler
+        # raises, and that would write to the descriptor after the caller has closed it.
+        thread.submit(int).result()
         result = thread.submit(write, unfailing, *arguments, **named).result()
     unfailing.check()
     return result

@@ -157,7 +157,7 @@ def test_bundles_are_listed():
 
 def test_many_calls_leave_nothing_behind(model, pairs, run, own_temporary_folder):
     expected = np.asarray(run.predictions["score"])
-    for _ in range(200):
+    for _ in range(40):
         np.testing.assert_array_equal(model.score(pairs, threads=1), expected)
     assert list(own_temporary_folder.iterdir()) == []
 

@@ -183,7 +183,7 @@ def test_a_write_error_is_a_clear_error(stand_ins, tmp_path):
 
 @pytest.mark.parametrize("command", ["parity", "embed", "import"])
 def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
-    tmp_path, stand_ins, command, capsys
+    tmp_path, stand_ins, command, reading_here, capsys
 ):
     stand_ins.publish(tmp_path)
     path = tmp_path / "esm2_poisoned.pt"
@@ -204,7 +204,9 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
 
 
 @pytest.mark.parametrize("place", ["classifier", "protein"])
-def test_a_torchscript_archive_is_refused_without_torchs_advice(tmp_path, stand_ins, place, capsys):
+def test_a_torchscript_archive_is_refused_without_torchs_advice(
+    tmp_path, stand_ins, place, reading_here, capsys
+):
     stand_ins.publish(tmp_path)
     path = tmp_path / "esm2_script.pt"
     with zipfile.ZipFile(path, "w") as archive:

@@ -147,6 +147,7 @@ def test_swapped_files_are_refused(data, files, own):
         import_classifier(files / "500_model.pth", data, encoders=nowhere)
 
 
+@pytest.mark.usefixtures("reading_here")
 def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, monkeypatch):
     classifier, packed = str(files / "500_model.pth"), str(tmp_path / "one.tar")
     own = ["--nucleotide", str(files), "--protein", str(files / "esm2_tiny.pt")]
@@ -172,6 +173,7 @@ def nest(path):
         archive.writestr("archive/version", "3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "name"), [("import", "500_model.pth"), ("fetch", "pytorch_model.bin")]
 )
@@ -194,6 +196,7 @@ def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
     assert list(data.bundles.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_cleans_up(
     data, files, own, tmp_path
 ):

@@ -6,6 +6,7 @@ import stat
 import sys
 
 import pytest
+from cases import slow
 from programs import run_captured
 
 from virnucpro.bundles.archive import pack_bundle, unpack_bundle
@@ -76,9 +77,9 @@ def test_every_file_of_a_bundle_has_the_mode_of_the_umask(
     ("closed", "mode"),
     [
         ("tiny/protein.safetensors", 0o000),
-        ("tiny/bundle.json", 0o000),
+        slow("tiny/bundle.json", 0o000),
         ("tiny", 0o600),
-        ("", 0o600),
+        slow("", 0o600),
     ],
 )
 def test_a_bundle_without_read_permission_is_an_error_with_the_chmod_command(

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.classifier.prevalence import (
@@ -56,7 +56,6 @@ def test_few_records_move_the_estimate_little(log_odds, least, most):
     assert 0 < found.low <= found.value < found.high < 1
 
 
-@settings(max_examples=30)
 @given(st.lists(st.floats(-40, 40) | st.just(np.nan), max_size=60), st.randoms())
 def test_the_order_of_the_records_has_no_influence(log_odds, dice):
     shuffled = log_odds.copy()

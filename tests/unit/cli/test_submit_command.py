@@ -110,23 +110,35 @@ def test_a_refusal_names_the_jobs_that_were_submitted(planned, slurm, capsys):
     assert "scancel 17" in shown
 
 
-def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
-    run = tmp_path / "run"
-    options = ["--engine", "local", "--tasks", "1", "--work-options=--devices cpu:1", "-q"]
-    assert main(["submit", str(fasta), "-o", str(run), "--ranks", "1", *options]) == 0
+LOCAL = ["--engine", "local", "--tasks", "1", "--work-options=--devices cpu:1", "-q"]
+
+
+def submitted(fasta, run):
+    assert main(["submit", str(fasta), "-o", str(run), "--ranks", "1", *LOCAL]) == 0
     assert main(["verify", str(run)]) == 0
     assert (run / "predictions.tsv").read_text().count("\n") == 3
-    before = sorted((run / "parts").iterdir())
-    (run / "predictions.tsv").unlink()
-    assert main(["submit", str(run), *options]) == 0
-    assert sorted((run / "parts").iterdir()) == before
-    assert (run / "predictions.tsv").exists()
+
+
+def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
+    run = tmp_path / "run"
+    submitted(fasta, run)
     assert main(["submit", str(run)]) == 0
     assert f"{run}: complete: nothing to submit" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_submission_computes_what_is_missing(fasta, tmp_path):
+    run = tmp_path / "run"
+    submitted(fasta, run)
+    before = sorted((run / "parts").iterdir())
+    (run / "predictions.tsv").unlink()
+    assert main(["submit", str(run), *LOCAL]) == 0
+    assert sorted((run / "parts").iterdir()) == before
+    assert (run / "predictions.tsv").exists()
     segment = next(run.glob("parts/*/shards/*/*.h5"))
     segment.write_bytes(b"")
     assert main(["rescue", str(run), "-q"]) == 0
-    assert main(["submit", str(run), *options]) == 0
+    assert main(["submit", str(run), *LOCAL]) == 0
     assert len(list((run / "parts").iterdir())) == len(before) + 1
 
 

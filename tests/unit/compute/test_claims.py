@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.compute import claims as module
@@ -68,7 +68,6 @@ def test_two_workers_share_all_units(worker):
     assert sorted(taken[0] + taken[1]) == list(range(12))
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_in_any_order_each_unit_is_taken_once(data, tmp_path_factory):
     run = RunDirectory(tmp_path_factory.mktemp("run"))

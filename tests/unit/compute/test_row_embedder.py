@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from cases import slow
 from doubles import Watch
 
 from virnucpro.compute import rank_encoder
@@ -472,8 +473,12 @@ def no_memory_at_fp32(spec, device, precision):
             {"load_encoder": no_memory_at_fp32},
             "fp32 does not fit into the free memory of cpu",
         ),
-        ("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB .* at fp32.*cpu has 0\.1 GB"),
-        ("fp16", {"free_bytes": lambda _: 10**8}, r"fp32.*; .*0\.5 GB .* at bf16.*cpu has 0\.1 GB"),
+        slow("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB .* at fp32.*cpu has 0\.1 GB"),
+        slow(
+            "fp16",
+            {"free_bytes": lambda _: 10**8},
+            r"fp32.*; .*0\.5 GB .* at bf16.*cpu has 0\.1 GB",
+        ),
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(

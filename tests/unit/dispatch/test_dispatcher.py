@@ -10,6 +10,7 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
+from cases import mostly_slow, slow, table
 
 from virnucpro.dispatch import BaseWorker, Dispatcher, loop
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
@@ -37,7 +38,7 @@ def open_files():
 # --- without faults
 
 
-@pytest.mark.parametrize("gpu_ids", [[-1, -1], [-1, 0, -1, 0], [-2, 1]])
+@pytest.mark.parametrize("gpu_ids", [slow([-1, -1]), [-1, 0, -1, 0], slow([-2, 1])])
 def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids, monkeypatch):
     monkeypatch.setattr(loop, "RESERVED_S", 30.0)  # a setup on a busy machine takes long
     tasks = [("whoami",)] * (4 * len(gpu_ids))
@@ -45,16 +46,6 @@ def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids, monkeyp
     record.assert_each_answered_once(len(tasks))
     assert len(record.workers) == len(gpu_ids)
     assert {one[0] for one in record.successes.values()} == set(gpu_ids)
-
-
-def test_tasks_without_a_worker_have_no_worker_id(workers, record):
-    callbacks = record.callbacks
-    seen = []
-    with pytest.raises(RuntimeError, match="All workers failed"):
-        Dispatcher(workers.DiesWhenSetUp, [-1]).run(
-            [1], **(callbacks | {"on_error": lambda *error: seen.append(error)})
-        )
-    assert [(task_id, worker_id) for task_id, _, worker_id in seen] == [(0, None)]
 
 
 def test_every_task_is_answered_once_with_its_result(workers, record):
@@ -66,21 +57,12 @@ def test_every_task_is_answered_once_with_its_result(workers, record):
     assert sum(one["completed"] for one in stats["workers"].values()) == 5000
 
 
-def test_each_worker_gets_a_task_of_a_short_stream(workers, record):
-    run(workers, record, range(12))
-    assert set(record.workers) == {0, 1}
-
-
 def test_a_worker_gets_its_device_its_seed_and_the_keywords(workers, record):
-    run(workers, record, [("whoami",)] * 4, base_seed=7, path="weights")
-    told = set(map(repr, (one[:2] + one[3:] for one in record.successes.values())))
-    assert told == {"(0, 7, {'path': 'weights'})", "(1, 8, {'path': 'weights'})"}
-
-
-def test_workers_on_one_device_differ_in_id_and_seed(workers, record):
-    run(workers, record, [("whoami",)] * 8, gpu_ids=[1, 1, 0])
+    """Workers on one device differ in id and seed; each gets a task of a short stream."""
+    run(workers, record, [("whoami",)] * 8, gpu_ids=[1, 1, 0], base_seed=7, path="weights")
     assert set(record.workers) == {0, 1, 3}
-    assert {one[:2] for one in record.successes.values()} == {(1, 43), (1, 45), (0, 42)}
+    assert {one[:2] for one in record.successes.values()} == {(1, 8), (1, 10), (0, 7)}
+    assert all(one[3] == {"path": "weights"} for one in record.successes.values())
 
 
 def test_with_devices_a_worker_sees_only_its_own(workers, record, monkeypatch):
@@ -126,7 +108,7 @@ def test_a_fast_result_does_not_wait_behind_a_slow_task(workers):
     assert came[2000] - came[1999] > 0.8
 
 
-@pytest.mark.parametrize("queue_size", [1, 3, 64, 1024])
+@pytest.mark.parametrize("queue_size", mostly_slow([1, 3, 64, 1024], 3))
 def test_the_generator_never_exceeds_the_queue_size(workers, queue_size):
     taken = delivered = lead = 0
 
@@ -191,7 +173,7 @@ def test_map_raises_instead_of_a_failed_result(workers):
     assert list(results) == []
 
 
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("ordered", [slow(False), True])
 def test_every_task_has_one_outcome_that_says_what_happened(workers, ordered):
     odd = {
         100: (("raise_", KeyError("k")), "error", "KeyError: 'k'"),
@@ -240,7 +222,9 @@ def test_a_late_task_that_holds_the_interpreter_has_its_limit_as_duration(worker
     assert all(outcome.seconds >= 0.3 for outcome in late)
 
 
-@pytest.mark.parametrize("stop", ["shutdown", "terminate", "generator", "setup"])
+@pytest.mark.parametrize(
+    "stop", mostly_slow(["shutdown", "terminate", "generator", "setup"], "terminate", "generator")
+)
 def test_tasks_that_were_read_have_an_outcome_at_each_end(workers, stop):
     """After a stop, an error of the generator, or the failure of all workers."""
     taken, outcomes = [], []
@@ -274,7 +258,7 @@ def test_a_timeout_without_its_callback_is_an_error(workers, record):
     assert record.errors == {1: "the task exceeded its limit of 0.2 s."}
 
 
-@pytest.mark.parametrize("number", [300_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [100_000, slow(1_000_000)])
 def test_memory_does_not_grow_with_the_number_of_tasks(workers, number):
     import resource
 
@@ -295,7 +279,7 @@ def test_memory_does_not_grow_with_the_number_of_tasks(workers, number):
 # --- large data
 
 
-@pytest.mark.parametrize("size", [65_000, 1 << 20, 20 << 20])
+@pytest.mark.parametrize("size", mostly_slow([65_000, 1 << 20, 20 << 20], 1 << 20))
 def test_large_results_and_tasks_arrive_complete(workers, record, size):
     tasks = [("big", size, n % 251) for n in range(8)] + [
         ("length", b"x" * (size + n)) for n in range(8)
@@ -316,6 +300,7 @@ def test_arrays_are_writable_copies(workers, record):
         result["array"][0] = 1
 
 
+@pytest.mark.slow
 def test_arrays_as_tasks(workers, record):
     import numpy as np
 
@@ -324,6 +309,7 @@ def test_arrays_as_tasks(workers, record):
     assert all(one["array"][0] == 20_000 * n for n, one in record.successes.items())
 
 
+@pytest.mark.slow
 def test_many_large_results_reach_a_slow_consumer(workers):
     seen = []
 
@@ -348,9 +334,8 @@ def test_a_kill_leaves_nothing_in_shared_memory(workers, record):
 # --- tasks that fail
 
 
-@pytest.mark.parametrize(
-    ("task", "text"),
-    [
+def test_failed_tasks_have_their_tracebacks_and_affect_no_other(workers, record):
+    failing = [
         (("raise_", ValueError("no such luck")), "ValueError: no such luck"),
         (("raise_", TimeoutError("mine")), "TimeoutError: mine"),
         (("raise_", KeyboardInterrupt()), "KeyboardInterrupt"),
@@ -359,21 +344,15 @@ def test_a_kill_leaves_nothing_in_shared_memory(workers, record):
         (("pickles_as_error",), "no pickle for you"),
         (("only_here",), "ImportError: not here"),
         (lambda: None, "Can't"),
-    ],
-    ids=["raises", "own timeout", "interrupt", "exit", "result", "pickling", "unreadable", "task"],
-)
-def test_a_failed_task_has_its_traceback_and_affects_no_other(workers, record, task, text):
-    run(workers, record, [*range(40), task, *range(40)], task_timeout=30)
-    record.assert_each_answered_once(81)
-    assert list(record.errors) == [40]
-    assert text in record.errors[40].replace("cannot", "Can't")  # the wording of 3.13
+        (workers.OnlyInParent(), "not there"),
+    ]
+    tasks = [one for task, _ in failing for one in (*range(40), task)]
+    run(workers, record, tasks, task_timeout=30)
+    record.assert_each_answered_once(len(tasks))
+    assert sorted(record.errors) == list(range(40, len(tasks), 41))
+    for (_, error), (_, text) in zip(sorted(record.errors.items()), failing, strict=True):
+        assert text in error.replace("cannot", "Can't")  # the wording of 3.13
     assert record.faults == []
-
-
-def test_a_task_that_cannot_be_unpickled_is_an_error_of_that_task(workers, record):
-    run(workers, record, [1, workers.OnlyInParent(), 2])
-    assert list(record.errors) == [1]
-    assert "not there" in record.errors[1]
 
 
 def test_a_task_that_cannot_be_resent_is_answered_and_its_worker_continues(workers, record):
@@ -394,7 +373,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize(("task", "text"), DEATHS.values(), ids=DEATHS)
+@pytest.mark.parametrize(("task", "text"), table(DEATHS, "SIGKILL", "exit 0", "fork"))
 def test_a_task_that_kills_is_reported_and_all_others_are_done(workers, record, task, text):
     run(workers, record, [*range(300), task, *range(300)])
     record.assert_each_answered_once(601)
@@ -443,6 +422,7 @@ def test_a_worker_that_answers_twice_is_replaced(workers, record, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_died_once_is_retried(workers, record, tmp_path):
     run(workers, record, [0, ("kill_once", str(tmp_path / "x")), 2])
     record.assert_each_answered_once(3)
@@ -451,11 +431,11 @@ def test_a_task_whose_worker_died_once_is_retried(workers, record, tmp_path):
 
 
 def test_many_poisoned_tasks(workers, record):
-    tasks = [("kill",) if n % 10 == 3 else n for n in range(40)]
+    tasks = [("kill",) if n % 10 == 3 else n for n in range(20)]
     run(workers, record, tasks, options={"max_attempts": 1})
     assert record.retries == []
-    record.assert_each_answered_once(40)
-    assert sorted(record.errors) == [3, 13, 23, 33]
+    record.assert_each_answered_once(20)
+    assert sorted(record.errors) == [3, 13]
 
 
 def test_a_worker_killed_while_idle_is_replaced(workers, record):
@@ -481,6 +461,7 @@ def test_a_worker_killed_while_idle_is_replaced(workers, record):
     record.assert_each_answered_once(len(record.answers))
 
 
+@pytest.mark.slow
 def test_a_worker_that_always_dies_idle_fails_permanently(workers, record):
     run(workers, record, [("sleep", 0.03)] * 60, worker="DiesAfterSetup", options={"queue_size": 2})
     assert set(record.answers.values()) == {1}
@@ -492,11 +473,13 @@ def test_deaths_before_the_first_task_are_not_setup_failures(workers, record):
         RuntimeError,
         match=r"^All workers failed:\n(?s:.*)died 3 times in a row before its first task",
     ):
-        run(workers, record, [1], gpu_ids=[1], worker="DiesWhenSetUp")
+        run(workers, record, [1], gpu_ids=[-1], worker="DiesWhenSetUp")
     record.assert_each_answered_once(1)
     assert "was killed by SIGKILL" in record.errors[0]
+    assert list(record.workers) == [None]
 
 
+@pytest.mark.slow
 def test_random_kills_lose_and_repeat_no_answer(workers, record):
     rng = random.Random(5)
     pids = set()
@@ -532,7 +515,7 @@ def test_late_python_code_is_interrupted_and_its_worker_is_kept(workers, record)
     assert record.faults == []
 
 
-@pytest.mark.parametrize("task", ["hang_in_c", "hang_deaf"])
+@pytest.mark.parametrize("task", ["hang_in_c", slow("hang_deaf")])
 def test_a_task_that_ignores_its_limit_is_killed(workers, record, task):
     began = time.monotonic()
     run(workers, record, [*range(50), (task,), *range(50)], task_timeout=0.2)
@@ -580,7 +563,7 @@ FAILING_SETUPS = {
 }
 
 
-@pytest.mark.parametrize(("how", "text"), FAILING_SETUPS.values(), ids=FAILING_SETUPS)
+@pytest.mark.parametrize(("how", "text"), table(FAILING_SETUPS, "killed"))
 def test_other_workers_do_the_work_of_a_failed_setup(workers, record, how, text):
     run(workers, record, range(200), worker="SetupRaises", bad=[1], how=how)
     record.assert_each_answered_once(200)
@@ -590,7 +573,7 @@ def test_other_workers_do_the_work_of_a_failed_setup(workers, record, how, text)
     assert text in why
 
 
-@pytest.mark.parametrize(("how", "text"), FAILING_SETUPS.values(), ids=FAILING_SETUPS)
+@pytest.mark.parametrize(("how", "text"), table(FAILING_SETUPS, "raises"))
 def test_a_run_without_a_worker_is_an_error_with_the_reasons(workers, record, how, text):
     taken = []
     tasks = (taken.append(n) for n in range(5))
@@ -601,7 +584,7 @@ def test_a_run_without_a_worker_is_an_error_with_the_reasons(workers, record, ho
     assert record.exits == 1
 
 
-@pytest.mark.parametrize("times", [{0: 1, 1: 1}, {1: 2}, {0: 2, 1: 1}], ids=repr)
+@pytest.mark.parametrize("times", [slow({0: 1, 1: 1}), slow({1: 2}), {0: 2, 1: 1}], ids=repr)
 def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path, times):
     dispatcher = run(
         workers, record, range(20_000), worker="KilledInSetup", folder=str(tmp_path), times=times
@@ -617,6 +600,7 @@ def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path, ti
     assert dispatcher.get_stats()["deaths"] == len(deaths)
 
 
+@pytest.mark.slow
 def test_a_worker_always_killed_in_its_setup_fails_after_three_deaths(workers, record, tmp_path):
     run(workers, record, range(50), worker="KilledInSetup", folder=str(tmp_path), times={1: 99})
     assert len(record.successes) == 50
@@ -674,17 +658,16 @@ def _local_class():
     return Local
 
 
-@pytest.mark.parametrize(
-    ("how", "text"),
-    [
-        (("raise_", OSError("no goodbye")), "no goodbye"),
-        (("exit", 2), "SystemExit"),
-        (("kill",), "was killed by SIGKILL"),
-        (("hard_exit", 4), "exited with code 4"),
-        (("sleep", 60), "its process did not exit within 0.5 s"),
-    ],
-    ids=["raises", "exits", "killed", "hard exit", "hangs"],
-)
+FAILING_CLEANUPS = {
+    "raises": (("raise_", OSError("no goodbye")), "no goodbye"),
+    "exits": (("exit", 2), "SystemExit"),
+    "killed": (("kill",), "was killed by SIGKILL"),
+    "hard exit": (("hard_exit", 4), "exited with code 4"),
+    "hangs": (("sleep", 60), "its process did not exit within 0.5 s"),
+}
+
+
+@pytest.mark.parametrize(("how", "text"), table(FAILING_CLEANUPS, "raises", "hangs"))
 def test_a_failed_cleanup_is_reported_after_all_answers(workers, record, how, text):
     run(
         workers,
@@ -737,8 +720,8 @@ def test_an_error_of_the_generator_is_raised_after_all_answers(workers, record):
     ("name", "error"),
     [
         ("on_success", ZeroDivisionError),
-        ("on_success", SystemExit),
-        ("on_error", ZeroDivisionError),
+        slow("on_success", SystemExit),
+        slow("on_error", ZeroDivisionError),
         ("on_exit", ZeroDivisionError),
     ],
 )
@@ -900,7 +883,7 @@ def test_workers_get_variables_and_logs(workers, tmp_path):
     ("worker", "tasks"),
     [
         pytest.param("Worker", [("sleep", 60)], id="work"),
-        pytest.param("LeavesThread", [], id="end", marks=pytest.mark.slow),
+        slow("LeavesThread", [], id="end"),
     ],
 )
 def test_another_thread_stops_a_run(workers, record, worker, tasks):

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from cases import slow
 from rich.console import Console
 
 from virnucpro.dispatch.ui import RichDispatcher
@@ -23,7 +24,7 @@ def screen():
     return Console(file=io.StringIO(), force_terminal=True, width=110, record=True)
 
 
-@pytest.mark.parametrize("show_ui", [True, False])
+@pytest.mark.parametrize("show_ui", [True, slow(False)])
 def test_the_stats_are_complete(workers, screen, show_ui):
     dispatcher = RichDispatcher(workers.Worker, [0, 1], show_ui=show_ui, console=screen)
     before = time.perf_counter()

@@ -94,6 +94,7 @@ print(len(os.listdir("/proc/self/task")), os.environ["TOKENIZERS_PARALLELISM"])
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores: one has no pool in any case")
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "parallel"), [(None, False), ("true", True)])
 def test_the_library_starts_threads_only_on_request(tokenizer_json, asked, parallel):
     environment = {key: text for key, text in os.environ.items() if "PARALLELISM" not in key}

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch import nn
 
@@ -22,6 +23,7 @@ def test_an_empty_model_has_shapes_and_no_numbers():
     assert torch.empty(1).device.type == "cpu"
 
 
+@pytest.mark.slow
 def test_loading_a_bundle_does_not_import_the_compiler_of_torch():
     program = (
         "import sys\n"

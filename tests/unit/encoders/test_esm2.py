@@ -9,6 +9,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from cases import mostly_slow
 from esm.model.esm2 import ESM2
 from esm.pretrained import load_model_and_alphabet_core
 from safetensors.torch import save_file
@@ -20,6 +21,7 @@ from virnucpro.errors import BundleError
 
 MIXED = [1, 2, 17, 64, 65, 130, 400, 1022, 64, 17, 17, 3]
 SHAPES = [(1, 16, 2), (3, 40, 4), (2, 96, 4)]
+MOSTLY_SMALL = mostly_slow(SHAPES, SHAPES[0])
 
 
 def reference(model, sequences):
@@ -63,7 +65,7 @@ def change(path, model, alter):
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", mostly_slow(SHAPES, SHAPES[1]))
 @pytest.mark.parametrize("token_dropout", [True, False])
 def test_vectors_equal_those_of_fair_esm_in_any_batches(fair_esm, proteins, shape, token_dropout):
     path, model = fair_esm(*shape, token_dropout=token_dropout)
@@ -80,7 +82,9 @@ ROWS_OFF_CACHE_LINES = [(3, 130, 5), (2, 66, 1), (1, 250, 25)]
 """Queries, keys and values of a token together are no multiple of 64 bytes."""
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (2, 128, 4), *ROWS_OFF_CACHE_LINES])
+@pytest.mark.parametrize(
+    "shape", mostly_slow([*SHAPES, (2, 128, 4), *ROWS_OFF_CACHE_LINES], SHAPES[0], (2, 66, 1))
+)
 def test_a_vector_has_the_same_bits_in_any_batch(fair_esm, proteins, shape):
     path, _ = fair_esm(*shape)
     encoder = load_encoder(open_spec(path))
@@ -91,7 +95,7 @@ def test_a_vector_has_the_same_bits_in_any_batch(fair_esm, proteins, shape):
         assert torch.equal(vectors, alone)
 
 
-@pytest.mark.parametrize("shape", [(1, 66, 1), (1, 96, 12), (1, 320, 20)])
+@pytest.mark.parametrize("shape", mostly_slow([(1, 66, 1), (1, 96, 12), (1, 320, 20)], (1, 66, 1)))
 def test_a_vector_has_the_same_bits_in_any_batch_with_two_threads(fair_esm, proteins, shape):
     path, _ = fair_esm(*shape)
     encoder = load_encoder(open_spec(path))
@@ -134,7 +138,7 @@ def outliers(tensors):
             tensor[[3, 9]] /= gain**2 if before else 1
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", MOSTLY_SMALL)
 @pytest.mark.parametrize("precision", LEAST)
 @pytest.mark.parametrize("alter", [dict, peaky, outliers], ids=["plain", "peaky", "outliers"])
 def test_half_precision_is_close_to_fp32(fair_esm, proteins, shape, precision, alter):
@@ -369,7 +373,7 @@ def with_computed_frequencies(path):
     return path.with_name("esm2_other.pt")
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (3, 128, 2)])
+@pytest.mark.parametrize("shape", mostly_slow([*SHAPES, (3, 128, 2)], SHAPES[0]))
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("alter", [dict, peaky], ids=["plain", "peaky"])
 def test_weights_stored_in_half_precision_are_used_at_fp32(fair_esm, proteins, shape, dtype, alter):

@@ -334,7 +334,7 @@ def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
     assert encoder.encode(encoder.collate([ids])).isfinite().all()
 
 
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("one_process", "reading_here")
 def test_a_folder_is_an_encoder_of_the_command_embed(folder_of, bases, tmp_path, called):
     folder, model = folder_of("kmers")
     sequences = bases([30, 297, 301, 31])
@@ -397,6 +397,7 @@ def test_a_model_of_overlapping_kmers_is_refused(folder_of):
         open_spec(folder)
 
 
+@pytest.mark.usefixtures("reading_here")
 @pytest.mark.parametrize(
     ("name", "others", "shards"), [("t5", ("mini/nucleotide",), "20KB"), ("kmers", (), "1GB")]
 )
@@ -450,6 +451,7 @@ def fitted(width):
         (("t5", "kmers"), "at most one Hugging Face"),
     ],
 )
+@pytest.mark.usefixtures("reading_here")
 def test_folders_that_a_bundle_cannot_contain_are_refused(names, reason, folder_of):
     folders = [str(folder_of(name)[0]) for name in names]
     with pytest.raises(UsageError, match=reason):

@@ -98,12 +98,14 @@ def within_300_mb():
     return done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.slow
 def test_memory_is_released_before_the_next_attempt(within_300_mb):
     printed, errors = within_300_mb
     shortage = "Shortage(wanted='200000000 bytes')"
     assert printed[:4] == [shortage, shortage, shortage, "50000000"], errors
 
 
+@pytest.mark.slow
 def test_memory_grows_linearly_with_the_length_of_a_sequence(within_300_mb):
     printed, errors = within_300_mb
     assert printed[4:] == ["nucleotide 2", "protein 2"], errors

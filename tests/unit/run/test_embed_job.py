@@ -2,6 +2,7 @@ import zipfile
 
 import pytest
 import torch
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.encoders.esm2.config import Esm2Config
@@ -10,7 +11,7 @@ from virnucpro.run.embed_job import embed_job
 
 
 @pytest.fixture
-def checkpoint(tmp_path, stand_ins):
+def checkpoint(tmp_path, stand_ins, reading_here):
     """Return a function that saves a tiny fair-esm checkpoint with a given file name."""
 
     def make(name):
@@ -45,7 +46,7 @@ def nested(tmp_path):
     return folder / "esm2_nested.pt"
 
 
-@pytest.mark.parametrize("command", ["embed", "parity"])
+@pytest.mark.parametrize("command", ["embed", slow("parity")])
 def test_a_checkpoint_that_crashes_its_reader_is_a_clear_error(nested, tmp_path, capsys, command):
     fasta = tmp_path / "proteins.fa"
     fasta.write_text(">a\nMKLV\n")

@@ -11,6 +11,7 @@ import time
 from multiprocessing import process
 
 import pytest
+from cases import mostly_slow, slow
 
 from virnucpro.errors import DeviceError, UsageError, WorkerError
 from virnucpro.runtime.devices import Device
@@ -144,15 +145,15 @@ def test_an_impossible_world_size_is_refused(monkeypatch, tmp_path, world_size, 
 @pytest.mark.parametrize(
     ("inherited", "devices", "masks"),
     [
-        (None, None, ["0", "1"]),
-        ("4,5", None, ["4", "5"]),
+        slow(None, None, ["0", "1"]),
+        slow("4,5", None, ["4", "5"]),
         (" 4 , 5,6", None, ["4", "5"]),
-        ("GPU-aa,MIG-bb", None, ["GPU-aa", "MIG-bb"]),
-        ("", None, ["", ""]),
-        ("4,5,6", [2, 0], ["6", "4"]),
-        (None, [3, "GPU-cc"], ["3", "GPU-cc"]),
+        slow("GPU-aa,MIG-bb", None, ["GPU-aa", "MIG-bb"]),
+        slow("", None, ["", ""]),
+        slow("4,5,6", [2, 0], ["6", "4"]),
+        slow(None, [3, "GPU-cc"], ["3", "GPU-cc"]),
         (None, [Device("cpu"), Device("cuda", "7")], ["", "7"]),
-        ("4,5", ["cpu", "cpu"], ["", ""]),
+        slow("4,5", ["cpu", "cpu"], ["", ""]),
     ],
 )
 def test_a_worker_sees_only_its_device(spawn, monkeypatch, inherited, devices, masks):
@@ -179,7 +180,7 @@ def test_the_mask_is_set_before_the_worker_function_is_imported(workers, monkeyp
         assert sorted(take(coordinator, 2)) == [("8", "3"), ("9", "3")]
 
 
-@pytest.mark.parametrize("inherited", [None, "ACTIVE"])
+@pytest.mark.parametrize("inherited", [None, slow("ACTIVE")])
 def test_waiting_threads_sleep_unless_the_environment_sets_a_policy(spawn, monkeypatch, inherited):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if inherited:
@@ -254,15 +255,15 @@ def test_one_of_three_fails(spawn, tmp_path):
     ("function", "args", "exit_kind", "reason"),
     [
         ("kill_self", (signal.SIGKILL,), ("SIGKILL", ""), "killed by SIGKILL"),
-        ("kill_self", (signal.SIGTERM,), ("SIGTERM", ""), "killed by SIGTERM"),
-        ("kill_self", (signal.SIGABRT,), ("SIGABRT", ""), "killed by SIGABRT"),
+        slow("kill_self", (signal.SIGTERM,), ("SIGTERM", ""), "killed by SIGTERM"),
+        slow("kill_self", (signal.SIGABRT,), ("SIGABRT", ""), "killed by SIGABRT"),
         ("segfault", (), ("SIGSEGV", ""), "killed by SIGSEGV"),
-        ("hard_exit", (3,), (3, ""), "exited with code 3 before the worker function returned"),
+        slow("hard_exit", (3,), (3, ""), "exited with code 3 before the worker function returned"),
         ("hard_exit", (0,), (0, ""), "exited with code 0 before the worker function returned"),
-        ("exit_with", (3,), (3, "SystemExit"), "SystemExit: 3"),
+        slow("exit_with", (3,), (3, "SystemExit"), "SystemExit: 3"),
         ("exit_with", ("no more",), (1, "SystemExit"), "SystemExit: no more"),
         ("raise_this", (KeyboardInterrupt,), (1, "KeyboardInterrupt"), "KeyboardInterrupt"),
-        ("raise_this", (MemoryError,), (1, "MemoryError"), "MemoryError"),
+        slow("raise_this", (MemoryError,), (1, "MemoryError"), "MemoryError"),
         ("raise_unfriendly", (), (1, "UnfriendlyError"), "UnfriendlyError: "),
         ("crash_while_exiting", (), ("SIGABRT", ""), "after the worker function returned"),
     ],
@@ -280,7 +281,7 @@ def test_each_failure_has_its_state_and_reason(spawn, tmp_path, function, args, 
         assert "in segfault" in log
 
 
-@pytest.mark.parametrize("code", [None, 0])
+@pytest.mark.parametrize("code", [slow(None), 0])
 def test_a_clean_exit_is_a_success(spawn, code):
     assert spawn(1, "exit_with", code).wait_for_completion(LIMIT) == {0: True}
 
@@ -360,7 +361,7 @@ def test_a_death_is_known_while_a_fork_of_the_worker_lives(spawn):
         os.kill(grandchild, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("function", "succeeds"), [("echo", True), ("hard_exit", False)])
+@pytest.mark.parametrize(("function", "succeeds"), [slow("echo", True), ("hard_exit", False)])
 def test_ends_are_known_without_exit_statuses(spawn, function, succeeds):
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -385,7 +386,9 @@ def test_a_time_limit_passes_while_workers_run(spawn):
     assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
 
 
-@pytest.mark.parametrize("function", ["hang", "hang_in_c", "hang_until_asked", "leave_thread"])
+@pytest.mark.parametrize(
+    "function", mostly_slow(["hang", "hang_in_c", "hang_until_asked", "leave_thread"], "hang_in_c")
+)
 def test_terminate_all_ends_hung_workers(spawn, function):
     coordinator = spawn(2, function)
     take(coordinator, 2)
@@ -441,7 +444,7 @@ def test_ctrl_c_does_not_reach_workers_even_while_they_start(spawn, tmp_path):
 # --- reports
 
 
-@pytest.mark.parametrize(("count", "size"), [(2_000, 10), (5, 3 << 20)])
+@pytest.mark.parametrize(("count", "size"), [(2_000, 10), slow(5, 3 << 20)])
 def test_every_report_arrives_even_if_read_after_the_end(spawn, count, size):
     coordinator = spawn(2, "many_reports", count, size)
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
@@ -465,7 +468,7 @@ def test_all_threads_of_a_worker_can_report(spawn):
     assert reports == [(t, n, bytes([t]) * 100_000) for t in range(4) for n in range(20)]
 
 
-@pytest.mark.parametrize("size", [10, 10 << 20])
+@pytest.mark.parametrize("size", [slow(10), 10 << 20])
 def test_a_worker_killed_while_it_sends_does_not_affect_others(spawn, tmp_path, size):
     coordinator = spawn(1, "put_for_ever", size)
     other = spawn(1, "touch_and_wait", str(tmp_path))

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.runtime.policy import (
@@ -147,7 +147,6 @@ def to_the_end(n, batch, dies, passed=0):
             return faults, True
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(2, 64), st.integers(1, 64))
 def test_all_poison_items_are_found_and_no_others(data, n, batch):
     """Only poison items are isolated, each after about log2 n deaths for n items.
@@ -175,7 +174,6 @@ def test_a_defective_device_isolates_no_item(n, batch):
     assert not findings(faults).isolated
 
 
-@settings(deadline=None)
 @given(st.integers(2, 64), st.integers(1, 64), st.integers(1, 12))
 def test_a_device_that_fails_at_times_isolates_no_item(n, batch, period):
     """It dies at an item chosen by position: it fails permanently or finishes."""

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
@@ -206,7 +207,7 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(spawn, monkeypatc
 @pytest.mark.parametrize(
     ("function", "exit_"),
     [
-        pytest.param("hang", "SIGTERM", marks=pytest.mark.slow),
+        slow("hang", "SIGTERM"),
         ("hang_in_c", "SIGTERM"),
         ("hang_deaf", "SIGKILL"),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import QUICK, index_of
 
@@ -187,7 +187,6 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=80)
 @given(st.lists(sequences, max_size=6), specs)
 @example([OPEN + CLOSED + b"N" * 30 + CLOSED, b"", CLOSED, b"A"], FRAMES)
 def test_a_fallback_adds_one_item_to_each_scorable_window_without_a_frame(records, spec):
@@ -225,7 +224,6 @@ def simple_windows(sequence, spec):
     ]
 
 
-@settings(max_examples=30)
 @given(st.lists(sequences, max_size=6), specs)
 @example([b"GCC" * 19 + b"N" * 24, b"GCC" * 30 + b"N" * 24 + b"GCC" * 25], FRAMES)
 def test_window_items_equal_a_simple_implementation(records, spec):
@@ -262,7 +260,6 @@ def test_each_kind_of_items_has_a_fingerprint(build):
     assert len(kinds) == 3
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.text("ACGTN", max_size=90).map(str.encode), max_size=8),
     st.sampled_from(["frames", "stretches", "windows", "whole"]),

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import QUICK
 
@@ -117,7 +117,6 @@ letters = st.sampled_from("ACGTNacgtu-. \tE")
 marks = st.sampled_from([chr(number) for number in range(33, 127)])
 
 
-@settings(max_examples=60)
 @given(st.lists(st.lists(st.tuples(letters, marks), max_size=12), min_size=3, max_size=8))
 def test_each_quality_stays_with_its_letter(pairs):
     reads = [("".join(a for a, _ in one), "".join(b for _, b in one)) for one in pairs]

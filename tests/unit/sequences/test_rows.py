@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import mostly_slow
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import QUICK, write_fasta
 
@@ -63,7 +64,6 @@ records = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(records, st.sampled_from(SPECS), st.integers(1, 9))
 def test_an_index_sorted_on_disk_equals_one_sorted_in_memory(records, spec, block_items):
     with tempfile.TemporaryDirectory(dir=QUICK) as name:
@@ -103,7 +103,7 @@ REPETITIONS = {
 }
 
 
-@pytest.mark.parametrize("repetitions", REPETITIONS)
+@pytest.mark.parametrize("repetitions", mostly_slow(REPETITIONS, "half"))
 def test_sorting_on_disk_gives_equal_columns_in_little_memory(tmp_path, repetitions):
     lengths = np.random.default_rng(3).integers(1, 500, N_ITEMS, np.int32)
     write_items(tmp_path / "memory", REPETITIONS[repetitions], lengths)
@@ -139,7 +139,10 @@ class FullDisk(rows._Divided):
         super().append(number, records)
 
 
-@pytest.mark.parametrize("full", ["digests", "entries", "firsts", "repeats", "places", "rows"])
+@pytest.mark.parametrize(
+    "full",
+    mostly_slow(["digests", "entries", "firsts", "repeats", "places", "rows"], "digests", "rows"),
+)
 def test_a_disk_that_fills_while_rows_are_sorted_is_a_clear_error(tmp_path, full):
     fasta = tmp_path / "in.fa"
     fasta.write_bytes(b">a\n%s\n" % b"ACGTTGCA" * 9 * 30)

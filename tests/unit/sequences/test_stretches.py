@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import QUICK, index_of
 
@@ -64,7 +64,6 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(records, specs)
 @example([GENE + b"N" + GENE, b"", b"AC", CLOSED, reverse_complement(GENE)], SPEC)
 @example([b"GCC" * 100], SPEC)
@@ -82,7 +81,6 @@ def test_stretches_equal_a_simple_implementation(sequences, spec):
         assert index.row_lengths[index.item_row].tolist() == [len(one) for _, _, one in found]
 
 
-@settings(max_examples=30)
 @given(records, specs)
 def test_windows_without_a_stretch_are_items_of_the_fallback(sequences, spec):
     alone = divide_records(sequences, spec)

@@ -4,12 +4,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import slow
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import run_captured
 
@@ -99,7 +102,6 @@ def test_a_run_without_segments_has_only_gaps(tmp_path, bounds):
         assert len(file["sequence_ids"]) == len(file["status"]) == bounds[-1]
 
 
-@settings(deadline=None, max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6),
     dtype=st.sampled_from(["f2", "f4"]),
@@ -259,6 +261,9 @@ print(json.dumps(results))
 """
 
 
+HELD = [slow(64 << 20), 50_000]
+
+
 def outcomes(run, target, way, held=64 << 20) -> list[tuple[object, str, int]]:
     (target / "embeddings.h5").write_bytes(b"former")
     result = run_captured(sys.executable, "-c", FULL_DISK, run.root, target, way, held)
@@ -266,7 +271,7 @@ def outcomes(run, target, way, held=64 << 20) -> list[tuple[object, str, int]]:
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("held", [64 << 20, 50_000], ids=["in memory", "in a temporary file"])
+@pytest.mark.parametrize("held", HELD, ids=["in memory", "in a temporary file"])
 def test_a_file_size_limit_at_any_position_raises_an_error(run, tmp_path, held):
     target = tmp_path / "target"
     target.mkdir()
@@ -292,7 +297,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("held", [64 << 20, 50_000], ids=["in memory", "in a temporary file"])
+@pytest.mark.parametrize("held", HELD, ids=["in memory", "in a temporary file"])
 def test_a_disk_full_at_any_position_raises_an_error(run, small_disk, held):
     results = outcomes(run, small_disk, "filled", held)
     failed = [entry for entry in results if entry[1] == "No space left on device"]
@@ -311,7 +316,13 @@ class Interrupted(BaseException):
 
 @pytest.mark.parametrize("write", range(1, 16))
 def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write, monkeypatch):
+    """At the first write, the thread still starts for the caller; no thread writes afterwards."""
     from virnucpro.store import embeddings_file
+
+    start = threading.Thread.start
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda thread: (start(thread), time.sleep(0.1 * (write == 1)))
+    )
 
     def interrupt(signum, frame):
         raise Interrupted
@@ -324,6 +335,7 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
         calls += 1
         if calls == write:
             os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.3 * (write == 1))
         return plain_write(self, data)
 
     monkeypatch.setattr(embeddings_file._UnfailingFile, "write", interrupted_write)
@@ -334,13 +346,14 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
             write_embeddings(
                 run.embeddings, survey(run, BOUNDS, FINGERPRINT), index_of([11, 8, 0, 6]), VIEWS
             )
+        names = [thread.name for thread in threading.enumerate()]
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert not [name for name in names if name.startswith("virnucpro-hdf5")]
     assert run.embeddings.read_bytes() == b"former"
     assert list(run.root.glob("*.tmp")) == []
 
 
-@settings(deadline=None, max_examples=30)
 @given(data=st.data(), dtype=st.sampled_from(["f2", "f4"]))
 def test_writing_while_verifying_gives_the_bytes_of_writing_afterwards(
     data, dtype, make_segment, tmp_path_factory

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.run_dir import RunDirectory
@@ -200,7 +200,6 @@ def test_the_valid_segment_of_a_unit_is_that_of_the_survey(run, unit_of_run):
     assert valid_segment(run, 0, BOUNDS, FINGERPRINT) is None
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     data=st.data(),

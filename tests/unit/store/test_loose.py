@@ -6,7 +6,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import InputError, SegmentError
@@ -18,7 +18,6 @@ from virnucpro.store.segment import commit_segment
 VIEWS = {"joined": 8}
 
 
-@settings(deadline=None, max_examples=25)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7), data=st.data())
 def test_segments_in_any_order_are_written_by_ascending_row(
     sizes, data, make_segment, tmp_path_factory

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import StoreError
@@ -32,7 +32,6 @@ def index_of(item_row) -> SimpleNamespace:
     )
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7),
     dtype=st.sampled_from(["f2", "f4"]),

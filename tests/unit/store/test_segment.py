@@ -9,7 +9,7 @@ import time
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from programs import run_captured
@@ -74,7 +74,6 @@ def segments(draw) -> Segment:
     )
 
 
-@settings(deadline=None, max_examples=40)
 @given(segment=segments())
 def test_a_committed_segment_is_read_back_bit_for_bit(segment, tmp_path_factory):
     path = tmp_path_factory.mktemp("shard") / f"unit-{segment.unit:06d}.h5"

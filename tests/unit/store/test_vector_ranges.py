@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.store import vector_ranges
@@ -63,7 +63,6 @@ def tiny_buffers(data) -> Iterator[None]:
         yield
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     data=st.data(),
     dtype=st.sampled_from(["f2", "f4"]),
@@ -83,7 +82,6 @@ def test_joined_vectors_give_the_same_file(data, dtype, dim, limit, tmp_path_fac
     np.testing.assert_array_equal(written, array_of(parts, layout))
 
 
-@settings(deadline=None, max_examples=50)
 @given(data=st.data(), seed=st.integers(0, 1000))
 def test_each_item_is_written_once_in_whole_ranges(data, seed, tmp_path_factory):
     layout = layout_of(70)

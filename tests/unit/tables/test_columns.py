@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.api.tables import read_predictions
@@ -212,7 +212,6 @@ odd_names = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(names=odd_names)
 def test_any_name_is_one_cell_with_encoded_unsafe_characters(
     names, index_records, cover, scores_of, tmp_path_factory

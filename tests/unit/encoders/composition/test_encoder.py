@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.encoders.base import EncoderSpec
@@ -34,7 +34,6 @@ def encoded(encoder, windows):
 windows = st.lists(st.text("ACGTN", min_size=1, max_size=300).map(str.encode), max_size=12)
 
 
-@settings(max_examples=50)
 @given(windows, st.sampled_from([1, 4, 11]), st.randoms(use_true_random=False))
 def test_vectors_are_the_features_in_the_order_of_the_batch(
     tmp_path_factory, windows, code, shuffle

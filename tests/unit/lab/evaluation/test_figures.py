@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from cases import slow
 
 from virnucpro.lab.evaluation.answers import Tool
 from virnucpro.lab.evaluation.comparison import compare
@@ -29,7 +30,7 @@ def drawn(fragments_of, tmp_path):
 
 @pytest.mark.parametrize(
     ("n_groups", "n_tools", "by_group", "scored"),
-    [(1, 8, True, True), (21, 1, True, True), (1, 1, False, False)],
+    [slow(1, 8, True, True), slow(21, 1, True, True), (1, 1, False, False)],
 )
 def test_every_figure_is_drawn(drawn, n_groups, n_tools, by_group, scored):
     from matplotlib.image import imread

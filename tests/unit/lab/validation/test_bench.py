@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.encoders.registry import PUBLISHED
@@ -62,7 +63,7 @@ def test_a_bundle_that_does_not_fit_is_refused_before_anything_is_loaded(monkeyp
         measure_bundle("mini-deep", brief)
 
 
-@pytest.mark.parametrize(("longest", "repeats"), [(60.0, 3), (0.0, 1)])
+@pytest.mark.parametrize(("longest", "repeats"), [(60.0, 3), slow(0.0, 1)])
 def test_each_batch_is_measured_three_times_unless_it_is_long(
     monkeypatch, capsys, longest, repeats
 ):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import slow
 from safetensors.numpy import load_file, save_file
 
 from virnucpro.cli.main import main
@@ -41,7 +42,7 @@ def damaged(monkeypatch, tmp_path):
     monkeypatch.setattr(parity, "load_encoder", load_damaged)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", slow("fp16"), slow("bf16")])
 def test_mini_agrees_at_every_precision(precision):
     found = measure_parity(
         ParityOptions(bundle="mini-deep", device="cpu", precision=precision, n_sequences=40)
@@ -54,7 +55,7 @@ def test_mini_agrees_at_every_precision(precision):
     assert (found.head.largest_error < 1e-6) == (precision == "fp32")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", slow("bf16")])
 def test_damaged_weights_do_not_agree(precision, damaged, capsys):
     command = ["parity", "-b", "mini-deep", "--device", "cpu", "--precision", precision, "-n", "20"]
     assert main(command) == 1
@@ -89,6 +90,7 @@ def test_a_file_without_an_open_frame_is_refused(tmp_path):
         measure_parity(ParityOptions(bundle="mini-deep", device="cpu", fasta=str(path)))
 
 
+@pytest.mark.usefixtures("reading_here")
 def test_published_weights_are_compared_without_a_bundle(tmp_path, capsys, stand_ins):
     from esm.model.esm2 import ESM2
 
@@ -104,6 +106,7 @@ def test_published_weights_are_compared_without_a_bundle(tmp_path, capsys, stand
     assert "esm2_tiny" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("reading_here")
 def test_another_file_with_a_published_name_is_refused_as_by_embed(tmp_path, capsys, stand_ins):
     from esm.model.esm2 import ESM2
 
