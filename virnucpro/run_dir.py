@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from virnucpro.durable import finished_name, refuse_links, temporary_beside
+from virnucpro.durable import finished_name, refuse_links, sync_folder, temporary_beside
 from virnucpro.errors import RunError
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
@@ -31,7 +31,7 @@ class RunDirectory:
         status.json                     states of the workers, updated during the run
         run.lock                        locked by the process that writes the run
         index/                          the SequenceIndex
-        index.next/                     index of the new run while --force replaces a run
+        index.next/                     index of a new run until it is complete
         launches/0001.json              plan of one launch: units to compute at its start
         shards/rank-0003/unit-000123.h5 one committed segment
         logs/rank-0003.log              output and event log of worker 3
@@ -281,14 +281,15 @@ class RunDirectory:
             _refuse_links(part, part.root)
 
     def clear(self) -> None:
-        """Remove all files of the run except run.json, the lock and the next run's index.
+        """Remove all files of the run except the lock and the next run's index.
 
-        Files of other programs are kept, except in the index folder. If `clear` is interrupted, the
-        run stays valid but lacks segments: the index is removed last, by one rename.
+        Files of other programs are kept, except in the index folder. run.json is removed first: if
+        `clear` is interrupted, the folder has no run, and a new one can be created.
         """
+        self.run_json.unlink(missing_ok=True)
+        sync_folder(self.root)
         for path in self._files:
-            if path != self.run_json:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         for folder, pattern in (
             (self.launches, "????.json"),
             *((self.logs, pattern) for pattern in _LOGS),

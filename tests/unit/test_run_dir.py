@@ -72,7 +72,7 @@ def test_many_paths_of_one_folder_need_one_look_at_the_folder(run, tmp_path, mon
     assert numbers[0] == numbers[1]
 
 
-def test_clear_keeps_run_json_the_lock_and_foreign_files(run):
+def test_clear_keeps_the_lock_and_foreign_files(run):
     foreign = ["thesis.txt", "thesis.tmp", "logs/thesis.log", "shards/a.h5"]
     run.index.mkdir()
     (run.index / "bases.npy").touch()
@@ -80,7 +80,7 @@ def test_clear_keeps_run_json_the_lock_and_foreign_files(run):
         (run.root / name).touch()
     (run.root / "index.99-abcdef12.tmp").mkdir()
     run.clear()
-    assert names(run.root) == sorted(["run.lock", "run.json", *foreign])
+    assert names(run.root) == sorted(["run.lock", *foreign])
 
 
 def test_only_unfinished_files_are_removed(run):

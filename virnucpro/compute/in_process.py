@@ -1,4 +1,4 @@
-"""Run a rank inside the calling process, with loaded models, for `predict.run_in_process`."""
+"""Run a rank inside the calling process, for `predict.run_in_process`."""
 
 import os
 import threading

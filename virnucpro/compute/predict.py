@@ -19,7 +19,7 @@ from virnucpro.compute.rank_launch import RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import assign_in_turn
 from virnucpro.encoders.registry import config_of, require_installed
-from virnucpro.errors import UsageError
+from virnucpro.errors import UsageError, VirnucproError
 from virnucpro.option import chosen_outputs, from_options
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.coordinator_files import CoordinatorLog
@@ -84,6 +84,11 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
     scores_all = kind == "windows" or not options.fallback
     second = None if scores_all else _fallback()
     code = options.genetic_code
+    if kind == "windows" and code not in {None, opened.genetic_code}:
+        raise UsageError(
+            f"--genetic-code {code}: {bundle} has learnt code {opened.genetic_code} and reads no "
+            "other one; leave the option out"
+        )
     spec = IndexSpec(
         kind=kind,
         alphabet=Alphabet.NUCLEOTIDE,
@@ -182,8 +187,15 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
         If every rank failed and nothing was computed.
     """
     reporter = reporter or Reporter()
-    if _is_small(job, execution):
-        execution = replace(execution, devices="cpu:1", in_process=True)
+    if not execution.in_process and _is_small(job, execution):
+        small = replace(execution, devices="cpu:1", in_process=True)
+        try:
+            return run_in_process(job, small, reporter)[0]
+        except (VirnucproError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of a row, which a worker can isolate
+            reporter.warn(f"{type(error).__name__}: {error}. Workers compute the rest of the run.")
+            execution = replace(execution, resume=True, force=False)
     here = execution.in_process and parse_devices(execution.devices, os.environ) == [Device("cpu")]
     compute_in = run_in_process if here else run_on_ranks
     outcome, _ = compute_in(job, execution, reporter)
@@ -269,9 +281,9 @@ def run_in_process(
 ) -> tuple[Outcome, int]:
     """Compute the missing units of a run in this process, then write its outputs.
 
-    The function is used by processes that compute many small runs, and by the Python API. The run
-    folder has the usual layout. An error of the rank is raised, without a restart. Committed units
-    are kept; a resume computes the rest.
+    The function is used for small runs, by processes that compute many runs, and by the Python API.
+    The run folder has the usual layout. An error of the rank is raised, without a restart.
+    Committed units are kept; a resume computes the rest.
 
     Parameters
     ----------

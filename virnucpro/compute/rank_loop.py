@@ -29,9 +29,9 @@ _LOOK_S = 0.5
 class RankLoop:
     """Main loop of a rank: computes and commits assigned units without a valid segment.
 
-    A second thread tokenises the rows of the next unit while the current unit is computed. After a
-    rank of this launch has died at a known row, the second thread is not used. The cause of another
-    death is then one of the rows that the process reported last.
+    A second thread tokenises the rows of the next unit while the current unit is computed. Ranks
+    that start after a failure in this launch have no second thread. The cause of another death is
+    then one of the rows that the process reported last.
 
     Parameters
     ----------

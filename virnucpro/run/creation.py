@@ -165,7 +165,7 @@ def created(
     """Create a run in a claimed folder; an old run in the folder is removed.
 
     The old run is removed after all new input has been read. If the process is killed, the folder
-    contains either the new run, or the old run with all or some of its segments.
+    contains the old run, the new run, or none: the same command then begins the new run.
 
     Parameters
     ----------

@@ -144,7 +144,8 @@ class PredictOptions:
         metavar="N",
         parse=positive,
         group="windows",
-        help="genetic code: number of the NCBI translation table",
+        help="genetic code of models that read translated frames: number of the NCBI translation "
+        "table",
         default_text=_OF_BUNDLE,
         in_numbers=True,
     )

@@ -171,3 +171,28 @@ def test_an_input_that_cannot_be_read_is_named_not_measured(tmp_path, called):
         done = called("predict", name, "-o", tmp_path / "run")
         assert done.returncode == 1
         assert "cannot be opened" in done.stderr or "is a directory" in done.stderr, done.stderr
+
+
+def test_workers_take_over_a_small_run_whose_row_fails(tmp_path, called, monkeypatch):
+    """A row that raises in the process of the command is isolated by workers, as in other runs."""
+    small = tmp_path / "small.fa"
+    small.write_text(random_records(8, seed="small", most=60))
+
+    def fail(*_arguments):
+        raise ValueError("of a row")
+
+    monkeypatch.setattr("virnucpro.encoders.composition.encoder.features", fail)  # here alone
+    done = called("predict", small, "-o", tmp_path / "run", "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert "ValueError: of a row. Workers compute the rest of the run." in done.stderr
+    launches = json.loads((tmp_path / "run" / "run.json").read_text())["launches"]
+    states = [[rank["state"] for rank in launch["ranks"].values()] for launch in launches]
+    assert states[0] == ["failed"]
+    assert set(states[1]) == {"succeeded"}
+
+
+def test_a_genetic_code_that_the_bundle_does_not_read_is_refused(tmp_path, called):
+    (tmp_path / "a.fa").write_text(">a\nACGT\n")
+    done = called("predict", tmp_path / "a.fa", "-o", tmp_path / "run", "--genetic-code", "4")
+    assert done.returncode == 64
+    assert "--genetic-code 4: mini has learnt code 11 and reads no other one" in done.stderr

@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from virnucpro.cli import options
 from virnucpro.cli.commands.cluster.plan_command import add_plan_options, plan_from
@@ -36,8 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "plan the input files as a new run in this folder"
     parser.add_argument("-o", "--outdir", type=Path, metavar="RUN", help=text)
     text = "default: %(default)s"
-    engines = ("slurm", "local", "ray")
-    parser.add_argument("--engine", choices=engines, default="slurm", help=text)
+    parser.add_argument("--engine", choices=[*_ENGINES], default="slurm", help=text)
     text = "number of tasks; default: the planned number of workers; with the engine local, 1"
     parser.add_argument("--tasks", type=positive, metavar="N", help=text)
     text = "maximum number of tasks at once; default: no limit"
@@ -78,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.only_print:
         print(script(submissions(request), request), end="")
         return ExitCode.OK
-    return _engine(arguments.engine).submit(request)
+    return _ENGINES[arguments.engine]().submit(request)
 
 
 def _request(arguments: argparse.Namespace) -> "Request | None":
@@ -171,15 +170,22 @@ def _this_program() -> tuple[str, ...]:
     return sys.executable, "-m", "virnucpro"
 
 
-def _engine(name: str) -> "Engine":
-    if name == "local":
-        from virnucpro.cluster.request import LocalEngine
+def _local() -> "Engine":
+    from virnucpro.cluster.request import LocalEngine
 
-        return LocalEngine()
-    if name == "ray":
-        from virnucpro.cluster.ray_tasks import RayEngine
+    return LocalEngine()
 
-        return RayEngine()
+
+def _ray() -> "Engine":
+    from virnucpro.cluster.ray_tasks import RayEngine
+
+    return RayEngine()
+
+
+def _slurm() -> "Engine":
     from virnucpro.cluster.slurm import SlurmEngine
 
     return SlurmEngine(print)
+
+
+_ENGINES: Final = {"slurm": _slurm, "local": _local, "ray": _ray}
