@@ -120,6 +120,12 @@ def test_a_script_runs_after_a_training(name, run, trained):
     assert run(BENCH / f"{name}.py", *AFTER_TRAINING[name].format(trained=trained).split())
 
 
+@pytest.mark.xdist_group("trained")
+@pytest.mark.parametrize("name", ["accuracy", "metagenome"])
+def test_a_script_reads_a_cross_validation(name, run, trained):
+    assert run(BENCH / f"{name}.py", "--held-out", trained / "training/cross_validation.tsv")
+
+
 def test_every_script_has_a_case():
     known = HELPERS | CASES.keys() | AFTER_TRAINING.keys() | {"simulate"}
     assert {path.stem for path in BENCH.glob("*.py")} == known
