@@ -94,7 +94,6 @@ PARAMETERS = [
     ("--tiling", "published"),
     ("--precision", "bf16"),
     ("--embeddings", "fp32"),
-    ("--genetic-code", "4"),
     ("--min-length", "150"),
 ]
 

@@ -19,7 +19,7 @@ KB = 1024
 # The stage in which the disk fills, and the kB that are left from then on.
 EARLY = [("reading sequences", left) for left in (0, 4, 8, 12, 20, 40, 60, 72, 80)]
 RANKS = [("computing", left) for left in (0, 4, 12, 16, 24, 36, 44, 60, 72)]
-TABLES = [("writing tables", left) for left in (0, 4, 8, 12, 20, 28)]
+TABLES = [("writing tables", left) for left in (0, 4, 8, 12)]
 VECTORS = [("writing embeddings", left) for left in (0, 4, 16, 32, 48, 60)]
 OFTEN = {EARLY[2], RANKS[4], TABLES[2], VECTORS[3]}
 

@@ -19,8 +19,12 @@ def records_of_rows(run, first, last):
     index = SequenceIndex.open(run.index)
     items = np.flatnonzero((index.item_row >= first) & (index.item_row < last))
     windows = np.searchsorted(index.window_first_item, items, side="right") - 1
-    records = np.searchsorted(index.record_first_window, windows, side="right") - 1
-    return set(index.record_names(records))
+    pieces = np.flatnonzero((index.piece_row >= first) & (index.piece_row < last))
+    records = [
+        np.searchsorted(index.record_first_window, windows, side="right") - 1,
+        np.searchsorted(index.record_first_piece, pieces, side="right") - 1,
+    ]
+    return set(index.record_names(np.concatenate(records)))
 
 
 @pytest.mark.parametrize("what", [slow("segment"), "shard"])

@@ -74,7 +74,7 @@ class _InRecords(TableBlock):
     @column("name", "report")
     def file(self) -> Values:
         """Input file: its name, or its path if two inputs have one name."""
-        return input_files(self.run.index, self.records)
+        return list(map(encoded_name, input_files(self.run.index, self.records)))
 
     @column("integer", "report")
     def record(self) -> Values:
@@ -502,11 +502,8 @@ TABLES: Final = (Predictions, Windows, RegionTable, Missing, Quarantine, Sequenc
 
 
 def input_files(index: SequenceIndex, records: IntArray) -> list[str]:
-    """Return the input file of each record: its name, or its path if two files have one name.
-
-    As in the names of records, what a spreadsheet would execute is encoded.
-    """
-    names = [encoded_name(name) for name in index.input_names]
+    """Return the input file of each record: its name, or its path if two files have one name."""
+    names = index.input_names
     return [names[file] for file in index.record_origins(records)[0].tolist()]
 
 

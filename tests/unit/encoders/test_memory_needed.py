@@ -129,7 +129,7 @@ def test_a_cpu_has_the_memory_of_the_machine_and_the_meta_device_none():
 def test_loading_is_refused_before_the_weights_are_read(spec_of, monkeypatch, architecture):
     spec = spec_of(architecture)
     spec.file("weights").unlink()
-    monkeypatch.setattr("virnucpro.encoders.encoder.device_bytes", lambda _device: 1000)
+    monkeypatch.setattr("virnucpro.encoders.loading.device_bytes", lambda _device: 1000)
     with pytest.raises(
         DeviceError, match=rf"not enough memory: .* GB are needed for {spec.name} at fp32"
     ):
