@@ -104,6 +104,11 @@ def options_of(declared: type) -> dict[str, Option]:
     }
 
 
+def defaults_of(declared: type) -> dict[str, Any]:
+    """Return the defaults of the fields of a dataclass; `MISSING` for a field without one."""
+    return {known.name: known.default for known in fields(declared)}
+
+
 def inherited(declared: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that change numbers, with their values in the parameters of a run."""
     options = options_of(declared).items()
@@ -166,7 +171,7 @@ def _with_options(made: Callable[..., _Options], function: Callable[..., _Result
 def _documentation(declared: Any) -> str:  # noqa: ANN401 - a dataclass
     """Return the section of a docstring; flags of the command line become keywords."""
     known = options_of(declared)
-    defaults = {one.name: one.default for one in fields(declared)}
+    defaults = defaults_of(declared)
     keywords = {flag: name for name, about in known.items() for flag in about.flags}
     lines = ["Options", "-------"]
     for name, about in known.items():
@@ -179,7 +184,7 @@ def _documentation(declared: Any) -> str:  # noqa: ANN401 - a dataclass
 
 def help_text(declared: type, name: str, about: Option) -> str:
     """Return the help of an option with its default."""
-    default = {known.name: known.default for known in fields(declared)}[name]
+    default = defaults_of(declared)[name]
     if about.default_text is not None:
         return f"{about.help}; default: {about.default_text}"
     if default is MISSING or default is None or isinstance(default, bool):

@@ -4,11 +4,10 @@ import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import NamedTuple, TypeAlias
 
 from virnucpro.errors import VirnucproError
-from virnucpro.option import options_of
+from virnucpro.option import defaults_of, options_of
 
 
 class Keyword(NamedTuple):
@@ -33,7 +32,7 @@ Keywords: TypeAlias = Mapping[str, Keyword]
 
 def keywords_of(declared: type) -> Keywords:
     """Return the keyword arguments of a function with the options of a dataclass."""
-    defaults = {field.name: field.default for field in fields(declared)}
+    defaults = defaults_of(declared)
     found = {}
     for name, option in options_of(declared).items():
         switch = option.metavar is None and option.choices is None

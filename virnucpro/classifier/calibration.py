@@ -14,12 +14,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from virnucpro.arrays import FloatArray, IntArray
+from virnucpro.arrays import FloatArray, IntArray, RealArray
 from virnucpro.classifier.call_options import PRESETS
 from virnucpro.errors import BundleError
 
 LOGIT_LIMIT: Final = 30.0
 """Largest absolute logit of a window; a float32 score of 0 would have an infinite logit."""
+
+
+def log_ratio(others: RealArray, virus: RealArray) -> FloatArray:
+    """Return ``log(virus) - log(others)`` of scores, within `LOGIT_LIMIT`."""
+    with np.errstate(divide="ignore"):
+        logit = np.log(virus.astype(np.float64)) - np.log(others)
+    limited: FloatArray = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
+    return limited
 
 
 @dataclass(frozen=True, slots=True)

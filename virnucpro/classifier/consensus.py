@@ -28,7 +28,7 @@ from virnucpro.arrays import (
     Int32Array,
     IntArray,
 )
-from virnucpro.classifier.calibration import LOGIT_LIMIT
+from virnucpro.classifier.calibration import log_ratio
 from virnucpro.encoders.genes.inputs import FACTS
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
@@ -108,8 +108,8 @@ class WindowCalls:
     status: ByteArray
 
     def logits(self) -> FloatArray:
-        """Return ``log(virus) - log(others)``, within `LOGIT_LIMIT`; NaN if not scored."""
-        return _logits(self.others, self.virus)
+        """Return ``log(virus) - log(others)``, limited as by `log_ratio`; NaN if not scored."""
+        return log_ratio(self.others, self.virus)
 
     def block(self, first: int, last: int) -> "WindowCalls":
         """Return the calls of the windows ``first`` to ``last - 1``."""
@@ -322,7 +322,7 @@ def _of_pieces(pieces: PieceScores) -> tuple[FloatArray, FloatArray]:
     """Return mean logit and sums of facts of each record; NaN without a scored piece."""
     done = pieces.state == RowState.DONE
     weight = np.where(done, pieces.length, 0).astype(np.float64)
-    logit = np.where(done, _logits(pieces.scores[:, 0], pieces.scores[:, 1]), 0)
+    logit = np.where(done, log_ratio(pieces.scores[:, 0], pieces.scores[:, 1]), 0)
     scored = _count(pieces.first, done) > 0
     with np.errstate(invalid="ignore"):
         mean = _group(np.add, pieces.first, weight * logit, 0, np.float64) / _group(
@@ -333,13 +333,6 @@ def _of_pieces(pieces: PieceScores) -> tuple[FloatArray, FloatArray]:
         total = _group(np.add, pieces.first, np.where(done, values, 0), 0, np.float64)
         facts[:, number] = np.where(scored, total, np.nan)
     return mean, facts
-
-
-def _logits(others: Float32Array, virus: Float32Array) -> FloatArray:
-    with np.errstate(divide="ignore"):
-        logit = np.log(virus.astype(np.float64)) - np.log(others)
-    limited: FloatArray = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
-    return limited
 
 
 def _structural_status(record_status: ByteArray) -> ByteArray:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray
-from virnucpro.classifier.calibration import LOGIT_LIMIT
+from virnucpro.classifier.calibration import log_ratio
 from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
 from virnucpro.errors import BundleError
 
@@ -263,10 +263,7 @@ class Head:
     def logit(self, vectors: RealArray) -> Float32Array:
         """Return the log of virus over others of each vector, ``(n,)``, within `LOGIT_LIMIT`."""
         others, virus = self.scores(vectors)[:, :2].astype(np.float64).T
-        with np.errstate(divide="ignore"):
-            logit = np.log(virus) - np.log(others)
-        limited: Float32Array = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT).astype(np.float32)
-        return limited
+        return log_ratio(others, virus).astype(np.float32)
 
     def _scores(self, logits: FloatArray) -> FloatArray:
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))

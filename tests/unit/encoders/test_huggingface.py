@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from esm_models import SMALL, make_esm2, save_esm_tokenizer
 from safetensors.torch import load_file, save_file
 from samples import write_fasta
 
@@ -29,19 +30,13 @@ transformers = pytest.importorskip("transformers")
 
 TOLERANCE = 2e-5
 """Largest difference of a number to that of transformers, for one sequence without padding."""
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-
-
-def esm_tokenizer(folder, tokens, **options):
-    (folder / "vocab.txt").write_text("\n".join(tokens))
-    transformers.EsmTokenizer(str(folder / "vocab.txt"), **options).save_pretrained(folder)
 
 
 def make_kmers(folder):
     """Nucleotide Transformer: 3-mers, absolute positions, <cls> only."""
     kmers = ["".join(one) for one in itertools.product("ACGT", repeat=3)]
     tokens = ["<unk>", "<pad>", "<mask>", "<cls>", *kmers, *"ATCGN"]
-    esm_tokenizer(folder, tokens, eos_token=None)
+    save_esm_tokenizer(folder, tokens, eos_token=None)
     config = transformers.EsmConfig(
         **SMALL,
         vocab_size=len(tokens),
@@ -65,23 +60,6 @@ def make_bert(folder, small_tokenizer):
         **SMALL, vocab_size=64, intermediate_size=64, max_position_embeddings=300
     )
     return transformers.BertModel(config, add_pooling_layer=False)
-
-
-def make_esm2(folder, **settings):
-    esm_tokenizer(folder, TOKENS)
-    config = transformers.EsmConfig(
-        **SMALL,
-        vocab_size=33,
-        intermediate_size=128,
-        pad_token_id=1,
-        mask_token_id=32,
-        position_embedding_type="rotary",
-        token_dropout=True,
-        layer_norm_eps=1e-5,
-        emb_layer_norm_before=False,
-        **settings,
-    )
-    return transformers.EsmForMaskedLM(config)
 
 
 @pytest.fixture

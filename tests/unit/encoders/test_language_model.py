@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from esm_models import SMALL, make_esm2
 
-from virnucpro.encoders.esm2.config import TOKENS
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.encoders.registry import load_encoder, open_spec, pooled_spec
 from virnucpro.errors import UsageError
@@ -15,7 +15,6 @@ from virnucpro.option import inherited
 from virnucpro.run.options import EmbedOptions
 
 LENGTHS = [1, 40, 7, 40, 23]
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
 def save_masked_model(folder, name, roughen, small_tokenizer):
@@ -32,21 +31,9 @@ def save_masked_model(folder, name, roughen, small_tokenizer):
         config = transformers.BertConfig(**SMALL, vocab_size=64, intermediate_size=64)
         model = transformers.BertForMaskedLM(config)
     else:
-        (folder / "vocab.txt").write_text("\n".join(TOKENS))
-        tokenizer = transformers.EsmTokenizer(str(folder / "vocab.txt"))
-        config = transformers.EsmConfig(
-            **SMALL,
-            vocab_size=33,
-            intermediate_size=128,
-            pad_token_id=1,
-            mask_token_id=32,
-            position_embedding_type="rotary",
-            token_dropout=True,
-            layer_norm_eps=1e-5,
-            emb_layer_norm_before=False,
-            rope_theta=100.0 if name == "other base" else 10_000.0,
-        )
-        model = transformers.EsmForMaskedLM(config)
+        base = {"rope_theta": 100.0} if name == "other base" else {}
+        model = make_esm2(folder, **base)
+        tokenizer = transformers.EsmTokenizer.from_pretrained(folder)
     tokenizer.save_pretrained(folder)
     roughen(model).save_pretrained(folder)
     return model, tokenizer

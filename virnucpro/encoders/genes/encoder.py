@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 from typing import Final, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.evidence import cut
 from virnucpro.encoders.genes.genes import SPAN, Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
-from virnucpro.encoders.genes.words import Keys, WordTable, scan
+from virnucpro.encoders.genes.words import Keys, Scanned, WordTable, scan
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.errors import BundleError
 
@@ -43,9 +42,7 @@ class GenesEncoder(LettersEncoder):
         """Return a function that returns the vectors, (n, dim) float32."""
         if not batch:
             return lambda: np.empty((0, self.dim), np.float32)
-        spans = [cut(piece) for piece in batch]
-        counts = np.array([*map(len, spans)], np.int64)
-        found = scan([span for piece in spans for span in piece], self.scores)
+        found, counts = _scanned(batch, self.scores)
         words = self.table.count(found.owner, found.keys, len(found.evidence))
         sums = np.concatenate((found.evidence.astype(np.int64), words), axis=1)
         first = np.cumsum(counts) - counts
@@ -78,14 +75,18 @@ def scan_pieces(
         ``(n, DIM)`` int64, sums over the spans of each piece; ``(n_words,)`` number of the piece,
         and ``(n_words,)`` uint32 key of each word.
     """
-    spans = [cut(one) for one in pieces]
-    first = list(accumulate(map(len, spans), initial=0))
-    found = scan([span for of in spans for span in of], scores)
-    sums = np.array(
-        [found.evidence[a:b].sum(axis=0, dtype=np.int64) for a, b in pairwise(first)], np.int64
-    ).reshape(len(pieces), found.evidence.shape[1])
-    piece = np.repeat(np.arange(len(pieces)), np.diff(first))
+    found, counts = _scanned(pieces, scores)
+    first = np.cumsum(counts) - counts
+    sums = np.add.reduceat(found.evidence.astype(np.int64), first, axis=0)
+    piece = np.repeat(np.arange(len(pieces)), counts)
     return sums, piece[found.owner], found.keys
+
+
+def _scanned(pieces: Sequence[bytes], scores: Scores) -> tuple[Scanned, IntArray]:
+    """Return evidence and words of all spans of pieces, and the number of spans of each piece."""
+    spans = [cut(piece) for piece in pieces]
+    found = scan([span for piece in spans for span in piece], scores)
+    return found, np.array([*map(len, spans)], np.int64)
 
 
 def load(spec: EncoderSpec, config: GenesConfig, *_: str) -> GenesEncoder:

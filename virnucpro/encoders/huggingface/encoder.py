@@ -65,11 +65,11 @@ def build(
         model = _model(transformers, _CLASSES[config.model_type], spec.folder, dtype).to(device)
         return tokeniser, TransformersStates(model, config.n_layers)
     name, head = _LANGUAGE_MODELS[config.model_type]
-    if tokeniser.mask is None:
+    mask = tokeniser.mask
+    if mask is None:
         raise BundleError(f"{spec.folder}: the tokenizer has no mask token. Get the folder again.")
     model = _model(transformers, name, spec.folder, dtype).to(device)
-    states = TransformersStates(model.base_model, config.n_layers)
-    states.mask, states.logits = tokeniser.mask, getattr(model, head)
+    states = TransformersStates(model.base_model, config.n_layers, getattr(model, head), mask)
     return tokeniser, states
 
 
@@ -135,10 +135,14 @@ def _positions(settings: dict[str, Any]) -> int:
 class TransformersStates:
     """A model of transformers on packed batches; pads sequences of similar length together."""
 
-    def __init__(self, model: Any, n_layers: int) -> None:  # noqa: ANN401 - transformers has no common type
-        self.model, self._n_layers = model, n_layers
-        self.mask = 0
-        self.logits: Callable[[torch.Tensor], torch.Tensor] | None = None
+    def __init__(
+        self,
+        model: Any,  # noqa: ANN401 - transformers has no common type
+        n_layers: int,
+        logits: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        mask: int = 0,
+    ) -> None:
+        self.model, self._n_layers, self.logits, self.mask = model, n_layers, logits, mask
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
