@@ -10,6 +10,7 @@ Both become one `Head`: a batch norm is an affine function, so it is part of its
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_double
 from functools import cache
 from itertools import pairwise
 from math import gcd
@@ -20,6 +21,7 @@ import numpy as np
 
 from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray
 from virnucpro.classifier.calibration import log_ratio
+from virnucpro.compiled import library
 from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
 from virnucpro.errors import BundleError
 
@@ -296,14 +298,20 @@ _ERF_BELOW: Final = (
 """Numerator and denominator of ``erf(x) / x`` up to 4: the factors of the powers of x
 squared, highest power first. Source: ``generic_fast_erf_float`` of Eigen."""
 
+_FACTORS: Final = tuple((c_double * len(part))(*part) for part in (_ERF_ABOVE, _ERF_BELOW))
+
 
 def gelu(x: FloatArray) -> FloatArray:
     """Return the GELU, ``x * P(normal variable < x)``, with an error below 1.5e-6."""
+    if (compiled := library()) is not None:
+        found = np.array(x, np.float64, order="C")
+        compiled.virnucpro_gelu(found.ctypes.data, found.size, *_FACTORS)
+        return found
     near = np.clip(x * 0.5**0.5, -4, 4)
     square = near * near
     erf = near * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square)
-    found: FloatArray = 0.5 * x * (1 + erf)
-    return found
+    result: FloatArray = 0.5 * x * (1 + erf)
+    return result
 
 
 def _polynomial(factors: Sequence[float], x: FloatArray) -> FloatArray:

@@ -17,8 +17,21 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray
-from virnucpro.encoders.composition.letters import UNKNOWN_CODON, Letters, codon_number, join
-from virnucpro.encoders.composition.stretches import FRAMES, Stretches, find_stretches, opposite
+from virnucpro.compiled import CompositionTables, fill, library
+from virnucpro.encoders.composition.letters import (
+    NUMBERS,
+    UNKNOWN_CODON,
+    Letters,
+    codon_number,
+    join,
+)
+from virnucpro.encoders.composition.stretches import (
+    FRAMES,
+    Stretches,
+    codon_weights,
+    find_stretches,
+    opposite,
+)
 from virnucpro.sequences.translation import CODON_LETTERS, GeneticCode
 
 AMINO_ACIDS: Final = b"ACDEFGHIKLMNPQRSTVWY"
@@ -302,10 +315,39 @@ def features(windows: Sequence[bytes], code: GeneticCode) -> Float32Array:
         value. A share of nothing is 0.
     """
     found = np.zeros((len(windows), DIM), dtype=np.float32)
+    if (compiled := library()) is not None:
+        lengths = np.fromiter(map(len, windows), np.int64, len(windows))
+        bases, n = b"".join(windows), len(windows)
+        if compiled.virnucpro_features(
+            compiled_tables(code), bases, lengths.ctypes.data, n, found.ctypes.data, DIM
+        ):
+            raise MemoryError
+        return found
     for start, end in _chunks(windows):
         letters = join(windows[start:end])
         _fill(found[start:end], letters, find_stretches(letters, code), code)
     return found
+
+
+@lru_cache
+def compiled_tables(code: GeneticCode) -> CompositionTables:
+    """Return what the compiled form of `features` looks up."""
+    tables = CompositionTables()
+    fill(
+        tables,
+        numbers=NUMBERS,
+        fours=_COLUMN_OF_4,
+        threes=_COLUMN_OF_3,
+        residues=_residues(code),
+        coded=np.frombuffer(code, np.uint8) != ord("*"),
+        stops=np.array([codon_number(stop) for stop in ENDS]),
+        start=codon_number(_START),
+        weights=np.stack(
+            [codon_weights(code, reverse)[:UNKNOWN_CODON] for reverse in (False, True)]
+        ),
+        properties=np.array(list(PROPERTIES.values())),
+    )
+    return tables
 
 
 def _chunks(windows: Sequence[bytes]) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ UNKNOWN_CODON = 64
 """Codons from this number on have a letter other than A, C, G, T."""
 
 _UNKNOWN = 4
-_NUMBERS = bytes(
+NUMBERS = bytes(
     CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _UNKNOWN for letter in range(256)
 )
 
@@ -65,7 +65,7 @@ def join(windows: Sequence[bytes]) -> Letters:
     """Join windows; their number is at least one."""
     gap = b"N" * GAP
     joined = gap + gap.join(windows) + gap
-    letters = np.frombuffer(joined.translate(_NUMBERS), dtype=np.uint8)
+    letters = np.frombuffer(joined.translate(NUMBERS), dtype=np.uint8)
     lengths = np.fromiter(map(len, windows), np.int64, len(windows))
     starts = np.cumsum(lengths + GAP) - lengths
     spans = lengths + GAP

@@ -185,6 +185,11 @@ def _tables(code: GeneticCode, reverse: bool) -> _Tables:  # noqa: FBT001 - a ca
     return _Tables(breaks, weights)
 
 
+def codon_weights(code: GeneticCode, reverse: bool) -> Int32Array:  # noqa: FBT001 - as `_tables`
+    """Return the weight of each codon of a strand in the choice of a stretch; 0 for breaks."""
+    return _tables(code, reverse).weights
+
+
 def _tie_weight(codon: int) -> int:
     """Return 0 to 191: genes prefer a purine as first and a pyrimidine as third letter.
 

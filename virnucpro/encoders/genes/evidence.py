@@ -30,10 +30,10 @@ from virnucpro.encoders.genes.genes import (
 )
 from virnucpro.sequences.translation import reverse_complement
 
-_STOPS: Final = tuple(map(codon_number, ("TAA", "TAG", "TGA")))
+STOPS: Final = tuple(map(codon_number, ("TAA", "TAG", "TGA")))
 _LENGTHS: Final = (0, 200, 300, 500, 1000, 2000, SPAN + 1)
 _GAPS: Final = (-SPAN, 0, 30, 100, 300, SPAN)
-_MOTIFS: Final = ("AGGAGG", "GGAGG", "AGGAG", "GGAG", "GAGG", "AGGA")
+MOTIFS: Final = ("AGGAGG", "GGAGG", "AGGAG", "GGAG", "GAGG", "AGGA")
 _UPSTREAM: Final = 18
 _ZONES: Final = 3
 _SPACERS: Final = (0, 5, 9, _UPSTREAM)
@@ -56,7 +56,7 @@ LAYOUT: Final = {
     "starts": ("ATG", "GTG", "TTG"),
     "stops": ("TAA", "TAG", "TGA"),
     "gaps": tuple(f"{kind} gap >= {one}" for kind in ("same", "switch") for one in _GAPS[:-1]),
-    "motifs": (*_MOTIFS, "no motif"),
+    "motifs": (*MOTIFS, "no motif"),
     "spacers": tuple(f"spacer >= {one}" for one in _SPACERS[:-1]),
     "upstream": tuple(f"zone {zone} {one}" for zone in range(_ZONES) for one in "TCAG"),
     "spreads": tuple(f"{one} {of}" for one in _SPREADS for of in ("sum", "square")),
@@ -73,12 +73,12 @@ PARTS: Final = {
 }
 
 _BATCH: Final = 64
-_RESIDUES: Final = np.array(
+RESIDUES: Final = np.array(
     [max(AMINO_ACIDS.find(bytes([CODE[one]])), 0) for one in range(64)], np.uint8
 )
 _IS_GC3: Final = np.arange(64) & 1
-_HYDROPATHY: Final = np.array(PROPERTIES["hydropathy"])[_RESIDUES]
-_CHARGE: Final = np.array(PROPERTIES["charge"])[_RESIDUES]
+HYDROPATHY: Final = np.array(PROPERTIES["hydropathy"])[RESIDUES]
+CHARGE: Final = np.array(PROPERTIES["charge"])[RESIDUES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def count(
     found[:, PARTS["words"]] = _words(spans)
     span = genes.span[coding.gene]
     found[:, PARTS["codons"]] = _table(span, coding.codons, n, 64)
-    residues = _RESIDUES[coding.codons]
+    residues = RESIDUES[coding.codons]
     inside = np.flatnonzero(coding.gene[1:] == coding.gene[:-1])
     pairs = residues[inside].astype(np.int64) * len(AMINO_ACIDS) + residues[inside + 1]
     found[:, PARTS["dipeptides"]] = _table(span[inside], pairs, n, len(AMINO_ACIDS) ** 2)
@@ -144,7 +144,7 @@ def _table(row: IntArray, column: NDArray[np.integer], n: int, width: int) -> In
 
 
 @lru_cache
-def _columns_of_4() -> NDArray[np.int64]:
+def columns_of_4() -> NDArray[np.int64]:
     """Return the column of each word of four letters, and `len(NAMES_OF_4)` of unknown ones."""
     number = {name: i for i, name in enumerate(NAMES_OF_4)}
     words = all_words(4)
@@ -168,7 +168,7 @@ def _words(spans: Spans) -> IntArray:
     words += (np.arange(len(letters), dtype=np.uint16) << np.uint16(9))[:, None]
     by_word = np.bincount(words.ravel(), minlength=len(letters) << 9).reshape(len(letters), 512)
     found = np.zeros((len(letters), len(NAMES_OF_4)), np.int64)
-    np.add.at(found.T, _columns_of_4()[:256], by_word[:, :256].T)
+    np.add.at(found.T, columns_of_4()[:256], by_word[:, :256].T)
     return found
 
 
@@ -219,7 +219,7 @@ def _count_genes(spans: Spans, genes: Genes, found: IntArray) -> None:
     last = flat[(genes.place + genes.codons)[~genes.open3]]
     for part, open_end, codons, kinds in (
         ("starts", genes.open5, first, STARTS),
-        ("stops", genes.open3, last, _STOPS),
+        ("stops", genes.open3, last, STOPS),
     ):
         span = genes.span[~open_end]
         found[:, PARTS[part]] = np.column_stack(
@@ -248,17 +248,17 @@ def _count_borders(spans: Spans, genes: Genes, found: IntArray) -> None:
     cells = known.span[:, None] * (5 * _ZONES) + zone + letters
     by_zone = np.bincount(cells.ravel(), minlength=n * 5 * _ZONES).reshape(n, _ZONES, 5)
     found[:, PARTS["upstream"]] = by_zone[:, :, :4].reshape(n, 4 * _ZONES)
-    kind = np.full(len(letters), len(_MOTIFS))
+    kind = np.full(len(letters), len(MOTIFS))
     spacer = np.zeros(len(letters), np.int64)
-    for number, motif in enumerate(_MOTIFS):
+    for number, motif in enumerate(MOTIFS):
         wanted = np.array([b"TCAG".index(one) for one in motif.encode()])
         views = np.lib.stride_tricks.sliding_window_view(letters, len(motif), axis=1)
         hits = (views == wanted).all(axis=2)
-        new = hits.any(axis=1) & (kind == len(_MOTIFS))
+        new = hits.any(axis=1) & (kind == len(MOTIFS))
         kind[new] = number
         spacer[new] = hits[new, ::-1].argmax(axis=1)
-    found[:, PARTS["motifs"]] = _table(known.span, kind, n, len(_MOTIFS) + 1)
-    some = kind < len(_MOTIFS)
+    found[:, PARTS["motifs"]] = _table(known.span, kind, n, len(MOTIFS) + 1)
+    some = kind < len(MOTIFS)
     spacing = np.digitize(spacer[some], _SPACERS[1:-1])
     found[:, PARTS["spacers"]] = _table(known.span[some], spacing, n, len(_SPACERS) - 1)
 
@@ -267,16 +267,16 @@ def _count_spreads(genes: Genes, coding: CodingParts, found: IntArray) -> None:
     """Add up properties of genes, and their squares, weighted by codons."""
     n, n_genes = len(found), len(genes.codons)
     columns = []
-    for values, scale in ((_IS_GC3, 31), (_HYDROPATHY, 1), (_CHARGE, 10)):
+    for values, scale in ((_IS_GC3, 31), (HYDROPATHY, 1), (CHARGE, 10)):
         sums = np.bincount(coding.gene, values[coding.codons], n_genes).astype(np.int64)
         mean = np.clip(15 + scale * sums // np.maximum(genes.codons, 1), 0, 46)
         columns += [
             np.bincount(genes.span, weight, n).astype(np.int64)
             for weight in (mean * genes.codons, mean**2 * genes.codons // 64)
         ]
-        if values is _HYDROPATHY:
+        if values is HYDROPATHY:
             hydropathy = sums / np.maximum(genes.codons, 1)
-        if values is _CHARGE:
+        if values is CHARGE:
             charge = sums / np.maximum(genes.codons, 1)
     found[:, PARTS["spreads"]] = np.column_stack(columns)
     small = genes.codons < 150

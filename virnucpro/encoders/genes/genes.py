@@ -43,7 +43,7 @@ _UNKNOWN: Final = 4
 Scores = NDArray[np.int16]
 """(GC_CLASSES, 128) int16: the score of each codon; of unknown codons 0."""
 
-_NUMBERS: Final = bytes(
+NUMBERS: Final = bytes(
     CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _UNKNOWN
     for letter in bytes(range(256)).upper()
 )
@@ -85,7 +85,7 @@ class Spans:
         lengths = np.fromiter(map(len, spans), np.int64, len(spans))
         step = 3 * BLOCK
         width = -(-(int(lengths.max()) + 2) // step) * step
-        padded = b"".join(one.translate(_NUMBERS).ljust(width, b"\x04") for one in spans)
+        padded = b"".join(one.translate(NUMBERS).ljust(width, b"\x04") for one in spans)
         letters = np.frombuffer(padded, np.uint8).reshape(len(spans), width)
         numbers, unknown = letters & np.uint8(3), letters >> np.uint8(2)
         codons = np.full(letters.shape, UNKNOWN_CODON, np.uint8)

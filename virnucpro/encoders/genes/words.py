@@ -6,15 +6,38 @@ the side that has it most often, and how sure that is. Counts of values are sums
 """
 
 from collections.abc import Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.arrays import ByteArray, IntArray
-from virnucpro.encoders.genes.evidence import DIM, CodingParts, batches, count
-from virnucpro.encoders.genes.genes import CODE, Scores, Spans, find_genes
+from virnucpro.compiled import GeneTables, fill, library
+from virnucpro.encoders.genes.evidence import (
+    CHARGE,
+    DIM,
+    HYDROPATHY,
+    MOTIFS,
+    RESIDUES,
+    STOPS,
+    CodingParts,
+    batches,
+    columns_of_4,
+    count,
+)
+from virnucpro.encoders.genes.genes import (
+    CODE,
+    IS_STOP,
+    NUMBERS,
+    STARTS,
+    Scores,
+    Spans,
+    find_genes,
+)
+from virnucpro.sequences.translation import CODON_LETTERS
 
 SIDES: Final = ("phage", "other virus", "prokaryote", "other host")
 LEVELS: Final = 3
@@ -68,6 +91,8 @@ class Scanned:
 
 def scan(spans: Sequence[bytes], scores: Scores) -> Scanned:
     """Find the genes of spans once, for evidence and words."""
+    if (compiled := library()) is not None:
+        return _scan_compiled(compiled, spans, scores)
     evidence = np.empty((len(spans), DIM), np.uint16)
     owners, keys = [np.empty(0, np.int64)], [np.empty(0, np.uint32)]
     for rows in batches(spans):
@@ -80,6 +105,43 @@ def scan(spans: Sequence[bytes], scores: Scores) -> Scanned:
         owners.append(rows[genes.span[gene]])
         keys.append(key)
     return Scanned(evidence, np.concatenate(owners), np.concatenate(keys))
+
+
+def _scan_compiled(compiled: CDLL, spans: Sequence[bytes], scores: Scores) -> Scanned:
+    n, bases = len(spans), b"".join(spans)
+    lengths = np.fromiter(map(len, spans), np.int64, n)
+    scores = np.ascontiguousarray(scores)
+    evidence, counts = np.empty((n, DIM), np.uint16), np.empty(n, np.int64)
+    keys = np.empty(len(bases), np.uint32)
+    data = [array.ctypes.data for array in (scores, lengths, evidence, keys, counts)]
+    n_keys = compiled.virnucpro_scan(_tables(), data[0], bases, data[1], n, *data[2:])
+    if n_keys < 0:
+        raise MemoryError
+    return Scanned(evidence, np.repeat(np.arange(n), counts), keys[:n_keys].copy())
+
+
+@cache
+def _tables() -> GeneTables:
+    """Return what the compiled form of `scan` looks up."""
+    tables = GeneTables()
+    motifs = [[*map(CODON_LETTERS.index, motif.encode())] for motif in MOTIFS]
+    fill(
+        tables,
+        numbers=NUMBERS,
+        fours=columns_of_4()[:256],
+        residues=RESIDUES,
+        is_stop=IS_STOP[:64],
+        starts=np.array(STARTS),
+        stops=np.array(STOPS),
+        motifs=np.array([motif + [4] * (6 - len(motif)) for motif in motifs]),
+        seed=np.array(_SEED),
+        letters=_LETTER,
+        hydropathy=HYDROPATHY,
+        charge=CHARGE,
+        n_letters=len(_ALPHABET),
+        mix=int(_MIX),
+    )
+    return tables
 
 
 @dataclass(frozen=True, slots=True)

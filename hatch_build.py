@@ -1,0 +1,49 @@
+"""Compiles virnucpro/compiled/functions.c for wheels and editable installs, where possible."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDER = Path("virnucpro/compiled")
+FLAGS = ("-O3", "-fPIC", "-shared", "-ffp-contract=off")
+
+
+class CompileHook(BuildHookInterface):
+    """Adds the library to a wheel, which is then of this platform instead of any."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, unless there is no compiler."""
+        if self.target_name != "wheel":
+            return
+        folder = Path(self.root) / FOLDER
+        if compiled(folder) and version != "editable":
+            build_data["pure_python"] = False
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform}"
+            build_data["artifacts"].append(str(FOLDER / "functions.shared"))
+
+
+def compiled(folder: Path) -> bool:
+    """Compile functions.c of a folder to functions.shared; return whether this succeeded."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    source, library = folder / "functions.c", folder / "functions.shared"
+    if shutil.which(command[0]) is None:
+        print(f"no C compiler ({command[0]}): virnucpro is installed without compiled functions")
+        return False
+    of_source = f'-DSOURCE_SHA256="{sha256(source.read_bytes()).hexdigest()}"'
+    temporary = library.with_name(f"{library.name}{os.getpid()}")
+    command += [*FLAGS, of_source, "-o", str(temporary), str(source), "-lm"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if result.returncode:
+        print(result.stderr, "virnucpro is installed without compiled functions", file=sys.stderr)
+        return False
+    temporary.replace(library)
+    return True

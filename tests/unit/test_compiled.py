@@ -1,0 +1,85 @@
+"""Compiled functions give the same bytes as those of NumPy."""
+
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virnucpro import compiled as functions
+from virnucpro.classifier import head
+from virnucpro.encoders.composition import features
+from virnucpro.encoders.genes import words
+from virnucpro.sequences.translation import genetic_code
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+motifs = ("ATG", "GTG", "TAA", "TAG", "TGA", "AGGAGG", "GCTGCAGAAAAA", "N", "NNN", "R", "a", "acg")
+pieces = st.one_of(
+    st.text("ACGT", max_size=40),
+    st.sampled_from(motifs),
+    st.builds(
+        str.__mul__, st.sampled_from(("A", "GCA", "ATGGCA", "ACGTAC", "N")), st.integers(1, 99)
+    ),
+)
+sequences = st.lists(pieces, max_size=60).map(lambda parts: "".join(parts).encode()[:4000])
+
+
+scores = np.random.default_rng(2).integers(-24, 40, (8, 128)).astype(np.int16)
+scores[:, 64:] = 0
+
+
+def by_numpy(module, function, *arguments):
+    """Return the result of a function without the compiled ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "library", lambda: None)
+        return function(*arguments)
+
+
+def test_the_package_is_compiled_where_there_is_a_compiler():
+    if shutil.which("cc") is not None:
+        assert functions.library() is not None, "run pip install --editable ."
+
+
+@needs_compiler
+@given(st.lists(sequences, max_size=8), st.sampled_from((1, 4, 11)))
+def test_features_of_windows(windows, number):
+    code = genetic_code(number)
+    expected = by_numpy(features, features.features, windows, code)
+    assert features.features(windows, code).tobytes() == expected.tobytes()
+
+
+@needs_compiler
+@given(st.lists(sequences, max_size=8))
+def test_evidence_and_words_of_spans(spans):
+    expected = by_numpy(words, words.scan, spans, scores)
+    found = words.scan(spans, scores)
+    assert np.array_equal(found.evidence, expected.evidence)
+    pairs = [sorted(zip(one.owner, one.keys, strict=True)) for one in (found, expected)]
+    assert pairs[0] == pairs[1]
+
+
+@needs_compiler
+def test_gelu():
+    x = np.random.default_rng(1).normal(size=(300, 64)) * 4
+    x[0, :5] = 0, -0.0, np.inf, -np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        assert head.gelu(x).tobytes() == by_numpy(head, head.gelu, x).tobytes()
+
+
+@needs_compiler
+def test_a_library_of_another_source_is_not_used(tmp_path, monkeypatch):
+    changed = tmp_path / "functions.c"
+    changed.write_bytes(functions.SOURCE.read_bytes() + b"\n")
+    monkeypatch.setattr(functions, "SOURCE", changed)
+    assert functions.library.__wrapped__() is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a library"])
+def test_a_missing_or_damaged_library_is_not_used(tmp_path, monkeypatch, content):
+    path = tmp_path / "functions.shared"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr(functions, "LIBRARY", path)
+    assert functions.library.__wrapped__() is None

@@ -1,0 +1,91 @@
+"""Compiled forms of functions that NumPy computes elsewhere, with equal results.
+
+`functions.c` is compiled when the package is installed, see `hatch_build.py`. Where there was no
+compiler, every function is computed by NumPy: slower, with the same bytes as results.
+"""
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint64
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from virnucpro.arrays import AnyArray
+
+SOURCE: Final = Path(__file__).with_name("functions.c")
+LIBRARY: Final = Path(__file__).with_name("functions.shared")
+
+
+class CompositionTables(Structure):
+    """What the features of windows look up; ``Composition`` in functions.c explains the fields."""
+
+    _fields_ = (
+        ("numbers", c_uint8 * 256),
+        ("fours", c_uint8 * 256),
+        ("threes", c_uint8 * 64),
+        ("residues", c_uint8 * 64),
+        ("coded", c_uint8 * 64),
+        ("stops", c_uint8 * 3),
+        ("start", c_uint8),
+        ("weights", c_int32 * 64 * 2),
+        ("properties", c_int32 * 20 * 3),
+    )
+
+
+class GeneTables(Structure):
+    """What the evidence of spans looks up; ``GeneTables`` in functions.c explains the fields."""
+
+    _fields_ = (
+        ("numbers", c_uint8 * 256),
+        ("fours", c_uint8 * 256),
+        ("residues", c_uint8 * 64),
+        ("is_stop", c_uint8 * 64),
+        ("starts", c_uint8 * 3),
+        ("stops", c_uint8 * 3),
+        ("motifs", c_uint8 * 6 * 6),
+        ("seed", c_uint8 * 12),
+        ("letters", c_uint8 * 64),
+        ("hydropathy", c_int32 * 64),
+        ("charge", c_int32 * 64),
+        ("n_letters", c_int64),
+        ("mix", c_uint64),
+    )
+
+
+def fill(tables: Structure, **values: AnyArray | bytes | int) -> None:
+    """Set all fields of tables, from arrays, bytes or numbers of the same sizes."""
+    for name, _ in tables._fields_:  # type: ignore[misc]  # all fields are pairs
+        value = values.pop(name)
+        if isinstance(value, int):
+            setattr(tables, name, value)
+            continue
+        field = np.ctypeslib.as_array(getattr(tables, name))
+        field[:] = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
+    assert not values, f"unknown fields: {', '.join(values)}"
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled functions; None if there are none, or they are of another functions.c."""
+    try:
+        found = ctypes.CDLL(str(LIBRARY))
+        found.virnucpro_source.restype = c_char_p
+        compiled_from = found.virnucpro_source()
+    except (OSError, AttributeError):  # not compiled, for another machine, or another file
+        return None
+    if compiled_from != sha256(SOURCE.read_bytes()).hexdigest().encode():
+        return None
+    pointer, n = ctypes.c_void_p, c_int64
+    found.virnucpro_features.argtypes = (
+        POINTER(CompositionTables), c_char_p, pointer, n, pointer, n,
+    )  # fmt: skip
+    found.virnucpro_scan.argtypes = (
+        POINTER(GeneTables), pointer, c_char_p, pointer, n, pointer, pointer, pointer,
+    )  # fmt: skip
+    found.virnucpro_scan.restype = c_int64
+    found.virnucpro_gelu.argtypes = (pointer, n, POINTER(c_double), POINTER(c_double))
+    found.virnucpro_gelu.restype = None
+    return found
