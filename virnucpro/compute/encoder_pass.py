@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, IntArray, joined_ranges
+from virnucpro.arrays import Float32Array, IntArray, IntegerArray, joined_ranges
 from virnucpro.encoders.base import Encoder
 from virnucpro.encoders.batching import Filling, TokenBudget, longest_first
 from virnucpro.encoders.device import Shortage, within_memory
@@ -75,7 +75,7 @@ class UnitTokens:
         (n,) int64, number of vectors of each row: 1, or one for each token.
     """
 
-    def __init__(self, unit: int, ids: Sequence[IntArray], plan: PoolingPlan = MEAN) -> None:
+    def __init__(self, unit: int, ids: Sequence[IntegerArray], plan: PoolingPlan = MEAN) -> None:
         self.unit = unit
         reasons = ((row, plan.refusal(len(tokens))) for row, tokens in enumerate(ids))
         self.refused = {row: reason for row, reason in reasons if reason}

@@ -128,8 +128,10 @@ def suspects_last(
     seen = _ranges(suspicion.seen, stage)  # taken late
 
     def kept(positions: range) -> list[IntArray]:
-        left = [position for position in positions if position not in isolated]
-        return [np.array(left, np.int64)] if left else []
+        found = np.arange(positions.start, positions.stop)
+        if isolated:
+            found = found[~np.isin(found, list(isolated))]
+        return [found] if len(found) else []
 
     late: list[range] = []
     for batch in whole_batches:

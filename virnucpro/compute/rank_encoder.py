@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, IntArray, IntegerArray
 from virnucpro.bundles.manifest import Classifier
 from virnucpro.classifier.head import CLASSES, Head, load_head
 from virnucpro.compute.encoder_pass import EncoderPass, UnitTokens
@@ -66,7 +66,7 @@ class Retry(NamedTuple):
     too_large: str = ""
 
 
-def encode_alone(encoder: Encoder, ids: IntArray) -> Float32Array | Shortage:
+def encode_alone(encoder: Encoder, ids: IntegerArray) -> Float32Array | Shortage:
     """Return the vectors of one row, (1, dim) float32, or a `Shortage` of memory.
 
     With one vector per token, the result has one line per token.

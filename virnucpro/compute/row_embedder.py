@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from virnucpro.arrays import BoolArray, Float32Array, IntArray, RealArray, finite_rows
+from virnucpro.arrays import BoolArray, Float32Array, IntArray, IntegerArray, RealArray, finite_rows
 from virnucpro.compute.encoder_pass import UnitTokens
 from virnucpro.compute.poison_isolation import (
     FINISHING,
@@ -77,7 +77,7 @@ def unstorable_rows(numbers: RowNumbers) -> dict[int, str]:
     return found
 
 
-_NO_TOKENS = np.empty(0, np.int64)
+_NO_TOKENS: IntegerArray = np.empty(0, np.int64)
 
 _DTYPES: Mapping[str, type[np.floating]] = {"fp16": np.float16, "fp32": np.float32}
 
@@ -259,7 +259,7 @@ class RowEmbedder:
                     ids[row] = tokens
         return UnitTokens(unit, ids, encoder.encoder.plan)
 
-    def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[IntArray]:
+    def _tokenised(self, encoder: RankEncoder, rows: ArrayLike) -> list[IntegerArray]:
         """Return the tokens of each row; none for a row that this encoder does not encode."""
         positions = np.asarray(rows, np.int64)
         own = np.flatnonzero(self._own(encoder, positions))

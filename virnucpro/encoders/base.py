@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, IntegerArray
 from virnucpro.encoders.pooling import MEAN, Pooling, PoolingPlan
 from virnucpro.errors import BundleError, InputError
 
@@ -16,7 +16,7 @@ View: TypeAlias = Literal["nucleotide", "protein"]
 Precision: TypeAlias = Literal["fp32", "fp16", "bf16"]
 """Type of the weights and of the arithmetic; vectors are pooled in fp32 with any of them."""
 
-Tokeniser: TypeAlias = Callable[[Sequence[bytes]], list[IntArray]]
+Tokeniser: TypeAlias = Callable[[Sequence[bytes]], list[IntegerArray]]
 """Converts sequences to token ids, special tokens included: (n_tokens,) int64 arrays."""
 
 
@@ -94,7 +94,7 @@ class Encoder(ABC):
     tokeniser: Tokeniser
     plan: PoolingPlan = field(default=MEAN, kw_only=True)
 
-    def tokenise(self, sequences: Sequence[bytes]) -> list[IntArray]:
+    def tokenise(self, sequences: Sequence[bytes]) -> list[IntegerArray]:
         """Convert sequences to token ids, special tokens included.
 
         Parameters
@@ -104,7 +104,7 @@ class Encoder(ABC):
 
         Returns
         -------
-        list of (n_tokens,) int64
+        list of (n_tokens,) integers
             In the order of `sequences`.
 
         Raises
@@ -130,12 +130,12 @@ class Encoder(ABC):
         """
         return self
 
-    def vectors(self, batch: Sequence[IntArray]) -> Float32Array:
+    def vectors(self, batch: Sequence[IntegerArray]) -> Float32Array:
         """Return the vectors of tokenised sequences, as `launch`."""
         return self.launch(self.collate(batch))()
 
     @abstractmethod
-    def collate(self, batch: Sequence[IntArray]) -> Any:  # noqa: ANN401 - each encoder has its own type
+    def collate(self, batch: Sequence[IntegerArray]) -> Any:  # noqa: ANN401 - each encoder has its own type
         """Return a batch of tokenised sequences for `launch`; another thread may call it."""
 
     @abstractmethod

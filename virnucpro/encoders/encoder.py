@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, IntArray, IntegerArray
 from virnucpro.encoders.base import Encoder
 from virnucpro.encoders.batching import BATCH_TOKENS
 from virnucpro.encoders.pooling import PoolingPlan
@@ -112,7 +112,7 @@ class PackedBatch:
         return replace(self, **moved)
 
 
-def pack(batch: Sequence[IntArray], step: int = 1) -> PackedBatch:
+def pack(batch: Sequence[IntegerArray], step: int = 1) -> PackedBatch:
     """Pack token ids end to end, the longest sequence first; equal lengths in input order.
 
     Parameters
@@ -255,7 +255,7 @@ class TorchEncoder(Encoder):
     module: Callable[[PackedBatch], torch.Tensor]
     device: torch.device
 
-    def collate(self, batch: Sequence[IntArray]) -> PackedBatch | Chunked:
+    def collate(self, batch: Sequence[IntegerArray]) -> PackedBatch | Chunked:
         """Return a packed batch of tokenised sequences on the encoder's device, for `encode`.
 
         Another thread may call `collate` while `encode` runs. The copy to a GPU is asynchronous.
@@ -305,9 +305,9 @@ class TorchEncoder(Encoder):
         )
 
 
-def _in_parts(chunks: Sequence[IntArray], kind: str) -> Iterator[list[IntArray]]:
+def _in_parts(chunks: Sequence[IntegerArray], kind: str) -> Iterator[list[IntegerArray]]:
     """Divide chunks into batches of at most the first token budget of a device, in order."""
-    budget, part, tokens = BATCH_TOKENS.get(kind, BATCH_TOKENS["cpu"]), list[IntArray](), 0
+    budget, part, tokens = BATCH_TOKENS.get(kind, BATCH_TOKENS["cpu"]), list[IntegerArray](), 0
     for chunk in chunks:
         if part and tokens + len(chunk) > budget:
             yield part

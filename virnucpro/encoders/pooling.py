@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, ca
 
 import numpy as np
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import IntArray, IntegerArray
 from virnucpro.errors import UsageError
 
 Method: TypeAlias = Literal["mean", "cls", "max", "none"]
@@ -208,7 +208,7 @@ class PoolingPlan:
         layout = self.layout
         return layout.longest + layout.first + layout.last if layout.longest else None
 
-    def truncated(self, ids: IntArray) -> IntArray:
+    def truncated(self, ids: IntegerArray) -> IntegerArray:
         """Return token ids of a sequence without the tokens that ``truncate`` removes."""
         if self.pooling.long != "truncate" or not self._is_long(len(ids)):
             return ids
@@ -216,7 +216,7 @@ class PoolingPlan:
         first, last = self._ends(ids)
         return np.concatenate([first, self._inside(ids)[: self.limit], last])
 
-    def chunks(self, ids: IntArray) -> list[IntArray]:
+    def chunks(self, ids: IntegerArray) -> list[IntegerArray]:
         """Return the token ids of each chunk of a sequence, with its special tokens."""
         if self.pooling.long != "chunk-mean" or not self._is_long(len(ids)):
             return [ids]
@@ -253,10 +253,10 @@ class PoolingPlan:
     def _is_long(self, n_tokens: int) -> bool:
         return self.limit is not None and self.inside(n_tokens) > self.limit
 
-    def _ends(self, ids: IntArray) -> tuple[IntArray, IntArray]:
+    def _ends(self, ids: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
         return ids[: self.layout.first], ids[len(ids) - self.layout.last :]
 
-    def _inside(self, ids: IntArray) -> IntArray:
+    def _inside(self, ids: IntegerArray) -> IntegerArray:
         return ids[self.layout.first : len(ids) - self.layout.last]
 
 

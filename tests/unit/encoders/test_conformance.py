@@ -39,12 +39,12 @@ def test_an_encoder_has_the_attributes_of_its_spec(encoder, spec):
     assert (encoder.name, encoder.dim, encoder.view) == (spec.name, spec.dim, spec.view)
 
 
-def test_tokens_are_one_int64_array_per_sequence_in_order(encoder, draw, lengths):
+def test_tokens_are_one_array_of_integers_per_sequence_in_order(encoder, draw, lengths):
     sequences = draw(lengths)
     together = encoder.tokenise(sequences)
     alone = [encoder.tokenise([sequence])[0] for sequence in sequences]
     assert [ids.tolist() for ids in together] == [ids.tolist() for ids in alone]
-    assert {(ids.dtype, ids.ndim) for ids in together} == {(np.dtype(np.int64), 1)}
+    assert all(ids.ndim == 1 and np.issubdtype(ids.dtype, np.integer) for ids in together)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])

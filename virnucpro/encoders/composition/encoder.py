@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, IntegerArray
 from virnucpro.encoders.base import Encoder, EncoderSpec
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.composition.features import features
@@ -16,9 +16,9 @@ from virnucpro.sequences.translation import GeneticCode, genetic_code
 class LettersEncoder(Encoder):
     """An encoder that reads letters; its tokeniser is `letters_of`."""
 
-    def collate(self, batch: Sequence[IntArray]) -> list[bytes]:
+    def collate(self, batch: Sequence[IntegerArray]) -> list[bytes]:
         """Return the letters of each sequence."""
-        return [ids.astype(np.uint8).tobytes() for ids in batch]
+        return [ids.tobytes() for ids in batch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,6 @@ def load(spec: EncoderSpec, config: CompositionConfig, *_: str) -> CompositionEn
     return CompositionEncoder(spec.name, config.dim, config.view, letters_of, code)
 
 
-def letters_of(sequences: Sequence[bytes]) -> list[IntArray]:
-    """Convert bases to token ids: the codes of the upper-case letters."""
-    return [np.frombuffer(sequence.upper(), np.uint8).astype(np.int64) for sequence in sequences]
+def letters_of(sequences: Sequence[bytes]) -> list[IntegerArray]:
+    """Convert bases to token ids: the codes of the upper-case letters, uint8."""
+    return [np.frombuffer(sequence.upper(), np.uint8) for sequence in sequences]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import IntegerArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser
 from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, read_json
 from virnucpro.encoders.dnabert_s.config import (
@@ -82,7 +82,7 @@ class BpeTokeniser:
         """Number of token ids: the largest id plus 1."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
-    def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
+    def __call__(self, sequences: Sequence[bytes]) -> list[IntegerArray]:
         """Return the token ids of each sequence, from [CLS] to [SEP]: (n_tokens,) int64 arrays.
 
         One byte is one letter. Lower case becomes upper case. A byte that is not a letter becomes

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import IntArray, IntegerArray
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.pooling import TokenLayout
@@ -134,7 +134,7 @@ def _table() -> IntArray:
 _IDS: Final = _table()
 
 
-def tokenise_residues(sequences: Sequence[bytes]) -> list[IntArray]:
+def tokenise_residues(sequences: Sequence[bytes]) -> list[IntegerArray]:
     """Return ESM-2's token ids of each protein sequence, from <cls> to <eos>.
 
     One byte is one token. Letter case is ignored. ``X B U Z O . -`` have their own tokens. Any

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import IntegerArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser, View
 from virnucpro.encoders.config import read_json
 from virnucpro.encoders.encoder import EqualLengths, PackedBatch
@@ -335,7 +335,7 @@ class LetterTokeniser:
         self._prefix = f"{_PREFIX} " if _PREFIX in tokenizer.get_vocab() else ""
         self._probe = _PROBE[alphabet]
 
-    def __call__(self, sequences: Sequence[bytes]) -> list[IntArray]:
+    def __call__(self, sequences: Sequence[bytes]) -> list[IntegerArray]:
         """Return the token ids of each sequence: (n_tokens,) int64 arrays."""
         if not sequences:
             return []

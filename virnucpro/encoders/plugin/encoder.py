@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, IntArray, IntegerArray
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.plugin.config import ADVICE, PluginConfig, open_plugin
 from virnucpro.encoders.plugin.interface import EncoderPlugin
@@ -20,9 +21,9 @@ class PluginEncoder(Encoder):
 
     plugin: EncoderPlugin
 
-    def collate(self, batch: Sequence[IntArray]) -> Sequence[IntArray]:
-        """Return the batch: the plugin does the rest."""
-        return batch
+    def collate(self, batch: Sequence[IntegerArray]) -> Sequence[IntArray]:
+        """Return the batch, which the plugin tokenised: it does the rest."""
+        return cast("Sequence[IntArray]", batch)
 
     def launch(self, batch: Sequence[IntArray]) -> Callable[[], Float32Array]:
         """Compute the vectors; return a function that returns them, (n, dim) float32.
@@ -58,7 +59,7 @@ def load(
     with _naming(spec.name):
         plugin.load(device, precision)
 
-    def tokenise(sequences: Sequence[bytes]) -> list[IntArray]:
+    def tokenise(sequences: Sequence[bytes]) -> list[IntegerArray]:
         with _naming(spec.name):
             tokens = list(plugin.tokenise(sequences))
         method = f"{spec.name}: tokenise()"
