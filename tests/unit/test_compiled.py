@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro import compiled as functions
-from virnucpro.classifier import head
+from virnucpro.classifier import head, quality
 from virnucpro.encoders.composition import features
 from virnucpro.encoders.genes import words
 from virnucpro.sequences.translation import genetic_code
@@ -25,6 +25,8 @@ pieces = st.one_of(
 )
 sequences = st.lists(pieces, max_size=60).map(lambda parts: "".join(parts).encode()[:4000])
 
+repeats = st.builds(lambda part, times: (part * times).encode(), pieces, st.integers(1, 40))
+"""Some of them just vary enough, or not."""
 
 scores = np.random.default_rng(2).integers(-24, 40, (8, 128)).astype(np.int16)
 scores[:, 64:] = 0
@@ -65,7 +67,25 @@ def test_gelu():
     x = np.random.default_rng(1).normal(size=(300, 64)) * 4
     x[0, :5] = 0, -0.0, np.inf, -np.inf, np.nan
     with np.errstate(invalid="ignore"):
-        assert head.gelu(x).tobytes() == by_numpy(head, head.gelu, x).tobytes()
+        assert head.gelu(x.copy()).tobytes() == by_numpy(head, head.gelu, x).tobytes()
+
+
+@needs_compiler
+def test_standardised_vectors():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(50, 33)).astype(np.float32) * 5
+    x[0, :5] = 0, -0.0, np.inf, -np.inf, np.nan
+    arguments = x, x[1].copy(), np.abs(x[2]) + np.float32(0.1)
+    with np.errstate(invalid="ignore"):
+        expected = by_numpy(head, head.standardised, *arguments)
+        assert np.array_equal(head.standardised(*arguments), expected, equal_nan=True)
+
+
+@needs_compiler
+@given(st.lists(st.one_of(sequences, repeats), min_size=1, max_size=8))
+def test_quality_of_records(samples):
+    found, expected = quality._examine(samples), by_numpy(quality, quality._examine, samples)
+    assert all(map(np.array_equal, found, expected))
 
 
 @needs_compiler

@@ -171,7 +171,9 @@ class _Layer(NamedTuple):
         found = np.empty((len(x), n_blocks, n_outputs))
         for number, block in enumerate(self.weight):
             found[:, number] = x[:, number * n_inputs : (number + 1) * n_inputs] @ block
-        return found.reshape(len(x), -1) + self.bias
+        result = found.reshape(len(x), -1)
+        result += self.bias
+        return result
 
 
 def _diagonal_blocks(matrix: FloatArray) -> FloatArray:
@@ -225,11 +227,9 @@ class Head:
 
     def logits(self, vectors: RealArray) -> FloatArray:
         """Return the logits of all classes, ``(n, n_classes)``, of vectors ``(n, dim)``."""
-        hidden = vectors.astype(np.float32, copy=False)
-        if self.standard is not None:
-            mean, scale = self.standard
-            hidden = np.clip((hidden - mean) / scale, -CLIP, CLIP)
-        values = hidden.astype(np.float64)
+        given = vectors.astype(np.float32, copy=False)
+        standard = self.standard
+        values = given.astype(np.float64) if standard is None else standardised(given, *standard)
         for layer in self.layers[:-1]:
             values = self.activation(layer.outputs(values))
         return self.layers[-1].outputs(values)
@@ -283,6 +283,16 @@ def _blas() -> Any:  # noqa: ANN401 - threadpoolctl has no types
     return ThreadpoolController().select(user_api="blas")
 
 
+def standardised(x: Float32Array, mean: Float32Array, scale: Float32Array) -> FloatArray:
+    """Return vectors ``(n, dim)`` less the mean, divided by the scale, within `CLIP`."""
+    if (compiled := library()) is None:
+        return np.clip((x - mean) / scale, -CLIP, CLIP).astype(np.float64)
+    x, found = np.ascontiguousarray(x), np.empty(x.shape)
+    data = (array.ctypes.data for array in (mean, scale))
+    compiled.virnucpro_standardise(x.ctypes.data, *x.shape, *data, CLIP, found.ctypes.data)
+    return found
+
+
 def _relu(x: FloatArray) -> FloatArray:
     return np.maximum(x, 0)
 
@@ -302,9 +312,12 @@ _FACTORS: Final = tuple((c_double * len(part))(*part) for part in (_ERF_ABOVE, _
 
 
 def gelu(x: FloatArray) -> FloatArray:
-    """Return the GELU, ``x * P(normal variable < x)``, with an error below 1.5e-6."""
+    """Return the GELU, ``x * P(normal variable < x)``, with an error below 1.5e-6.
+
+    The numbers in `x` are lost.
+    """
     if (compiled := library()) is not None:
-        found = np.array(x, np.float64, order="C")
+        found = np.ascontiguousarray(x)
         compiled.virnucpro_gelu(found.ctypes.data, found.size, *_FACTORS)
         return found
     near = np.clip(x * 0.5**0.5, -4, 4)
@@ -351,7 +364,8 @@ def load_head(path: Path) -> Head:
     if viral.all() or not viral.any():
         raise BundleError(f"{path}: all classes are viral, or none is. Get the bundle again.")
     layers = [_layer(tensors, name) for name in _standardised_layers(len(sizes) - 2)]
-    return Head(layers, gelu, viral, (tensors[MEAN], tensors[SCALE]))
+    mean, scale = (np.ascontiguousarray(tensors[name], np.float32) for name in (MEAN, SCALE))
+    return Head(layers, gelu, viral, (mean, scale))
 
 
 def _layer(tensors: Mapping[str, Float32Array], name: str) -> _Layer:

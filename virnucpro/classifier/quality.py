@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray
 from virnucpro.classifier.decision import RecordQuality
+from virnucpro.compiled import library
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.spec import RecordStatus
 
@@ -58,9 +59,8 @@ def record_quality(
     not_simple = np.ones(index.n_records, np.bool_)
     for first, last in _batches(index.record_lengths):
         samples = [_sample(index, record) for record in range(first, last)]
-        lengths, counts, not_simple[first:last] = _examine(samples)
-        bases = counts.sum(axis=(2, 3))
-        n_known = bases[:, :4].sum(axis=1)
+        lengths, bases, not_simple[first:last] = _examine(samples)
+        n_known = bases.sum(axis=1)
         letters = lengths - (index.record_lengths - index.record_letters)[first:last]
         np.divide(n_known, letters, out=known[first:last], where=letters > 0)
         gc_bases = bases[:, 1:3].sum(axis=1)
@@ -96,16 +96,29 @@ def _sample(index: SequenceIndex, record: int) -> bytes:
 
 
 def _examine(samples: Sequence[bytes]) -> tuple[IntArray, IntArray, BoolArray]:
-    """Return lengths, `_count_triplets` and `is_complex` of at most `_RECORDS` samples."""
+    """Return lengths, numbers of A, C, G, T, and `is_complex` of at most `_RECORDS` samples."""
     lengths = np.fromiter(map(len, samples), np.int64, len(samples))
-    numbers = np.arange(len(samples), dtype=np.uint32)
-    owner = np.repeat(numbers, lengths + 1)
-    codes = _joined(samples)
-    counts = _count_triplets(codes, owner, len(samples))
-    known = counts[:, :4, :4, :4].reshape(len(samples), 64)
+    bases, known, varied = _counted(samples, lengths)
     n_triplets = known.sum(axis=1)
     shares = known / np.maximum(n_triplets, 1)[:, None]
     entropy = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1)
+    return lengths, bases, (n_triplets < _SHORTEST) | (entropy >= _ENTROPY) & varied
+
+
+def _counted(samples: Sequence[bytes], lengths: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
+    """Return the numbers of bases ``(n, 4)`` and triplets ``(n, 64)``, and `_is_varied`."""
+    n = len(samples)
+    if (compiled := library()) is not None:
+        found, varied = np.empty((n, 68), np.int64), np.empty(n, np.bool_)
+        data = (array.ctypes.data for array in (found, varied))
+        text, limits = b"".join(samples), (_DISTINCT, _SHORTEST)
+        if compiled.virnucpro_quality(text, lengths.ctypes.data, n, _CODES, *limits, *data):
+            raise MemoryError
+        return found[:, :4], found[:, 4:], varied
+    numbers = np.arange(n, dtype=np.uint32)
+    owner = np.repeat(numbers, lengths + 1)
+    codes = _joined(samples)
+    counts = _count_triplets(codes, owner, n)
     # Half of the 12-mers nearly always suffice to show that a third of all are distinct.
     n_words = lengths - (_WORD - 1)
     words = _distinct(_words(codes, owner, 2))
@@ -113,7 +126,8 @@ def _examine(samples: Sequence[bytes]) -> tuple[IntArray, IntArray, BoolArray]:
     varied = (n_words < _SHORTEST) | (n_distinct >= _DISTINCT * n_words)
     for number in np.flatnonzero(~varied).tolist():
         varied[number] = _is_varied(samples[number])
-    return lengths, counts, (n_triplets < _SHORTEST) | (entropy >= _ENTROPY) & varied
+    bases = counts.sum(axis=(2, 3))[:, :4]
+    return bases, counts[:, :4, :4, :4].reshape(n, 64), varied
 
 
 def _joined(samples: Sequence[bytes]) -> ByteArray:

@@ -88,4 +88,11 @@ def library() -> ctypes.CDLL | None:
     found.virnucpro_scan.restype = c_int64
     found.virnucpro_gelu.argtypes = (pointer, n, POINTER(c_double), POINTER(c_double))
     found.virnucpro_gelu.restype = None
+    found.virnucpro_standardise.argtypes = (
+        pointer, n, n, pointer, pointer, ctypes.c_float, pointer,
+    )  # fmt: skip
+    found.virnucpro_standardise.restype = None
+    found.virnucpro_quality.argtypes = (
+        c_char_p, pointer, n, c_char_p, c_double, n, pointer, pointer,
+    )  # fmt: skip
     return found
