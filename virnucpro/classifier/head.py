@@ -286,7 +286,8 @@ def _blas() -> Any:  # noqa: ANN401 - threadpoolctl has no types
 def standardised(x: Float32Array, mean: Float32Array, scale: Float32Array) -> FloatArray:
     """Return vectors ``(n, dim)`` less the mean, divided by the scale, within `CLIP`."""
     if (compiled := library()) is None:
-        return np.clip((x - mean) / scale, -CLIP, CLIP).astype(np.float64)
+        clipped: Float32Array = np.clip((x - mean) / scale, -CLIP, CLIP)
+        return clipped.astype(np.float64)
     x, found = np.ascontiguousarray(x), np.empty(x.shape)
     data = (array.ctypes.data for array in (mean, scale))
     compiled.virnucpro_standardise(x.ctypes.data, *x.shape, *data, CLIP, found.ctypes.data)

@@ -77,10 +77,14 @@ class UnitTokens:
 
     def __init__(self, unit: int, ids: Sequence[IntegerArray], plan: PoolingPlan = MEAN) -> None:
         self.unit = unit
-        reasons = ((row, plan.refusal(len(tokens))) for row, tokens in enumerate(ids))
-        self.refused = {row: reason for row, reason in reasons if reason}
-        self.ids = [row[:0] if at in self.refused else row for at, row in enumerate(ids)]
-        self.lengths = np.array([len(row) for row in self.ids], np.int64)
+        self.ids = list(ids)
+        self.lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        self.refused: dict[int, str] = {}
+        if plan.refusal(int(self.lengths.max(initial=0))):
+            reasons = ((row, plan.refusal(n)) for row, n in enumerate(self.lengths.tolist()))
+            self.refused = {row: reason for row, reason in reasons if reason}
+            for row in self.refused:
+                self.ids[row], self.lengths[row] = ids[row][:0], 0
         self.order = longest_first(self.lengths)
         self.n_vectors = plan.n_vectors(self.lengths)
         self._first = np.cumsum(self.n_vectors) - self.n_vectors

@@ -112,12 +112,11 @@ class Encoder(ABC):
         InputError
             If a sequence is empty: the mean over its tokens is undefined.
         """
-        for position, sequence in enumerate(sequences):
-            if not sequence:
-                raise InputError(
-                    f"sequence {position} of {len(sequences)} is empty, and {self.name} cannot "
-                    "encode it. Remove empty sequences."
-                )
+        if not all(sequences):
+            raise InputError(
+                f"sequence {sequences.index(b'')} of {len(sequences)} is empty, and {self.name} "
+                "cannot encode it. Remove empty sequences."
+            )
         return [self.plan.truncated(ids) for ids in self.tokeniser(sequences)]
 
     def judging(self, judge: Callable[[Float32Array], Float32Array]) -> Self:  # noqa: ARG002 - see below
