@@ -1,6 +1,7 @@
 """Compiles virnucpro/compiled/functions.c for wheels and editable installs, where possible."""
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -26,9 +27,15 @@ class CompileHook(BuildHookInterface):
         folder = Path(self.root) / FOLDER
         if compiled(folder) and version != "editable":
             build_data["pure_python"] = False
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{platform_tag()}"
             build_data["artifacts"].append(str(FOLDER / "functions.shared"))
+
+
+def platform_tag() -> str:
+    """Return the platforms of the library: it uses functions of the oldest C libraries alone."""
+    if platform.libc_ver()[0] == "glibc":
+        return f"manylinux_2_17_{platform.machine()}"
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 def compiled(folder: Path) -> bool:

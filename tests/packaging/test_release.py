@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import platform
 import re
 import subprocess
 import zipfile
@@ -14,6 +15,7 @@ pytestmark = [pytest.mark.packages, pytest.mark.timeout(600)]
 
 SDIST_URL = "https://example.org/virnucpro.tar.gz"
 MOST_BYTES = 20_000_000
+TAG = f"py3-none-manylinux_2_17_{platform.machine()}"
 
 
 def git(folder, *arguments, **options):
@@ -57,10 +59,11 @@ def test_the_readme_example_runs_from_the_wheel_in_an_empty_environment(release)
 
 def test_a_wheel_with_mini_has_at_most_20_mb(release):
     _, dist, version, _ = release
-    wheel = dist / f"virnucpro-{version}-py3-none-any.whl"
+    wheel = dist / f"virnucpro-{version}-{TAG}.whl"
     names = zipfile.ZipFile(wheel).namelist()
     assert wheel.stat().st_size <= MOST_BYTES
     assert "virnucpro/bundles/mini/head.safetensors" in names
+    assert "virnucpro/compiled/functions.shared" in names
     assert {name.split("/")[0] for name in names} == {"virnucpro", f"virnucpro-{version}.dist-info"}
     assert [name for name in names if "__pycache__" in name] == []
 
@@ -74,7 +77,7 @@ def test_sdist_and_checkout_build_the_same_wheel(release, root, tool, tmp_path):
         capture_output=True,
         env={**os.environ, "PIP_CONSTRAINT": str(root / "constraints.txt")},
     )
-    name = f"virnucpro-{version}-py3-none-any.whl"
+    name = f"virnucpro-{version}-{TAG}.whl"
     assert contents(tmp_path / name) == contents(dist / name)
 
 
