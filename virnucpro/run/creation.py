@@ -31,14 +31,15 @@ from virnucpro.sequences.records import Alphabet
 
 _UNITS_WANTED: Final = 64
 _LEAST_ROWS: Final = 32
-_MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
-_MOST_POSITIONS: Final[Mapping[Kind, int]] = {"cpu": 131_072, "cuda": 1_048_576}
+_SLOW: Final = {"rows": 2_048, "positions": 131_072}
+_FAST: Final = {"rows": 8_192, "positions": 1_048_576}
 _MOST_TOKENS: Final = 16_384
 """Size limits of a unit, in rows and positions.
 
 Small inputs have small units: every rank gets some units, and a failure loses little work. A GPU
-uses batches of 65,536 tokens and idles between units, so units for GPUs are larger. With one vector
-per token, a unit has at most 16,384 positions, which limits the memory of a rank and of the output.
+uses batches of 65,536 tokens and idles between units, so its units are larger. So are those of
+encoders without a language model, which take less time than their segments. With one vector per
+token, a unit has at most 16,384 positions, which limits the memory of a rank and of the output.
 """
 
 
@@ -215,8 +216,8 @@ def new_manifest(
         },
         units=unit_caps(
             index.n_rows,
-            kind,
             workers,
+            fast=kind == "cuda" or not any(config_of(spec).with_torch for spec in job.encoders),
             short=job.pooling.per_token or job.pooling.outputs != "vectors",
         ),
         labels=job.labels,
@@ -314,14 +315,16 @@ def _extracts(manifest: Manifest, job: Job) -> dict[str, Any] | None:
 
 
 def unit_caps(
-    n_rows: int, kind: Kind, workers: int | None = None, *, short: bool = False
+    n_rows: int, workers: int | None = None, *, fast: bool = False, short: bool = False
 ) -> Mapping[str, int]:
     """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
 
-    With `workers`, each of them gets about 32 units, of at least 256 rows. With `short`, a token is
-    stored, or takes a forward pass of its own.
+    With `workers`, each of them gets about 32 units, of at least 256 rows. With `fast`, a GPU
+    encodes them, or no language model. With `short`, a token is stored, or takes a forward pass of
+    its own.
     """
     wanted, least = (_UNITS_WANTED, _LEAST_ROWS) if workers is None else (32 * workers, 256)
     rows = max(least, math.ceil(n_rows / wanted))
-    positions = _MOST_TOKENS if short else _MOST_POSITIONS[kind]
-    return {"rows": min(_MOST_ROWS[kind], rows), "positions": positions}
+    most = _FAST if fast else _SLOW
+    positions = _MOST_TOKENS if short else most["positions"]
+    return {"rows": min(most["rows"], rows), "positions": positions}

@@ -7,13 +7,13 @@ import pytest
 from virnucpro.run.creation import unit_caps
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("n_rows", [0, 1, 40, 2_048, 10_000])
-def test_a_small_run_has_small_units_on_each_kind_of_device(n_rows, kind):
-    assert unit_caps(n_rows, kind)["rows"] == max(32, math.ceil(n_rows / 64))
+def test_a_small_run_has_small_units_on_each_kind_of_device(n_rows, fast):
+    assert unit_caps(n_rows, fast=fast)["rows"] == max(32, math.ceil(n_rows / 64))
 
 
 def test_units_of_a_gpu_hold_more_batches():
     large = 100_000_000
-    assert unit_caps(large, "cpu") == {"rows": 2_048, "positions": 131_072}
-    assert unit_caps(large, "cuda") == {"rows": 8_192, "positions": 1_048_576}
+    assert unit_caps(large) == {"rows": 2_048, "positions": 131_072}
+    assert unit_caps(large, fast=True) == {"rows": 8_192, "positions": 1_048_576}
