@@ -14,8 +14,13 @@ import csv
 import gzip
 import subprocess
 import sys
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
+
+from virnucpro.sequences.records import read_records
 
 SMALL_PHAGES = {
     "Microviridae", "Inoviridae", "Leviviridae", "Cystoviridae", "Fiersviridae", "Steitzviridae",
@@ -36,7 +41,13 @@ REALMS = {
     "Duplodnaviria": "tailed_phage",
     "Monodnaviria": "small_dna_virus",
 }
-OTHERS = ("archaea", "bacteria", "organelle", "plasmid", "transcript")
+SHUFFLED = "shuffled"
+"""Kingdom and class of random sequences: without them, one of two is taken for a virus."""
+CHAINS = (0, 1, 1, 2, 2)
+"""Orders of the Markov chains of a group of random sequences."""
+SHUFFLED_SHARE, SHUFFLED_BASES = 20, 40_000
+"""Training groups for each group of random sequences, and bases of a sequence."""
+OTHERS = ("archaea", "bacteria", "organelle", "plasmid", SHUFFLED, "transcript")
 """Kingdoms that are a class of their own; the others are of the class eukaryote."""
 KNOWN = "known"
 """Split of genomes for validation whose group is for training in another folder: for neither."""
@@ -55,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_labels(labels, folders)
     write_regions(regions, folders)
     command = [sys.executable, "-m", "virnucpro", "train", "--labels", labels, "--exclude", regions]
-    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "3.0.0"]
+    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "3.1.0"]
     command += ["--description", DESCRIPTION, "--notes", NOTES]
     command += ["--lengths", "300-1250"]
     # Two contigs contain a phage, two plasmids of different genera are nearly equal, and a human
@@ -74,10 +85,52 @@ def write_labels(path: Path, folders: Sequence[Path]) -> None:
             row["split"] = KNOWN
     for folder in folders:
         _divide(folder, path.parent / "genomes")
+    labelled += write_shuffled(labelled, path.parent / "genomes")
     with path.open("w", newline="", encoding="utf-8") as stream:
         table = csv.DictWriter(stream, COLUMNS, delimiter="\t", lineterminator="\n")
         table.writeheader()
         table.writerows(labelled)
+
+
+def write_shuffled(rows: Sequence[Mapping[str, str]], out: Path) -> list[dict[str, str]]:
+    """Write random sequences with the composition of training genomes; return their labels.
+
+    Each is a Markov chain with the transitions of the longest record of a genome. The genomes are
+    of different groups, of viruses and of others in turn.
+    """
+    dice = np.random.default_rng(1)
+    of_group = {row["group"]: row for row in rows if row["split"] == "train"}.values()
+    sides = [
+        dice.permutation([row["file"] for row in of_group if row["label"] == label])
+        for label in ("viral", "non-viral")
+    ]
+    found = []
+    for number in range(len(of_group) // SHUFFLED_SHARE * len(CHAINS)):
+        files = sides[number % 2]
+        records = read_records(files[number // 2 % len(files)])
+        model = max((one.sequence for one in records), key=len)
+        path = out / f"shuffled-{number + 1}.fa"
+        bases = _chain(model, CHAINS[number % len(CHAINS)], dice)
+        path.write_bytes(b">%b\n%b\n" % (path.stem.encode(), bases))
+        labels = {"label": "non-viral", "split": "train", "kingdom": SHUFFLED, "class": SHUFFLED}
+        group = f"{SHUFFLED}-{number // len(CHAINS) + 1}"
+        found.append({"file": str(path), "group": group, **labels})
+    return found
+
+
+def _chain(model: bytes, order: int, dice: np.random.Generator) -> bytes:
+    """Return random bases of a Markov chain with the transitions of `model`."""
+    codes = np.array([one for one in map(b"ACGT".find, model) if one >= 0])
+    places = range(order + 1)
+    words = sum(codes[i : len(codes) - order + i] * 4 ** (order - i) for i in places)
+    counts = np.bincount(words, minlength=4 ** (order + 1)).reshape(-1, 4) + 0.1
+    sums = (counts.cumsum(axis=1) / counts.sum(axis=1, keepdims=True)).tolist()
+    context, found = 0, bytearray()
+    for place in dice.random(SHUFFLED_BASES).tolist():
+        code = bisect(sums[context], place, 0, 3)
+        found += b"ACGT"[code : code + 1]
+        context = (4 * context + code) % len(sums)
+    return bytes(found)
 
 
 def write_regions(path: Path, folders: Sequence[Path]) -> None:

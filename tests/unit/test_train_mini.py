@@ -1,6 +1,7 @@
 """scripts/train_mini.py turns genomes.tsv into the inputs of ``virnucpro train``."""
 
 import csv
+from pathlib import Path
 
 import pytest
 from programs import load_script
@@ -45,6 +46,22 @@ def test_labels_have_groups_and_classes(script, genomes):
     )
     assert (host.viral, host.group, host.kingdom) == (False, "Bacillus", "bacteria")
     assert host.path == genomes / "bacteria" / "B1.fa.gz"
+
+
+def test_random_sequences_have_the_transitions_of_genomes(script, tmp_path):
+    rows = []
+    for number in range(2 * script.SHUFFLED_SHARE):
+        label, bases = (("viral", b"AC"), ("non-viral", b"GT"))[number % 2]
+        path = tmp_path / f"{number}.fa"
+        path.write_bytes(b">%d\n%b\n" % (number, 5_000 * bases))
+        rows.append({"file": str(path), "label": label, "group": str(number), "split": "train"})
+    found = script.write_shuffled(rows, tmp_path)
+    assert {row["group"] for row in found} == {"shuffled-1", "shuffled-2"}
+    for number, row in enumerate(found):
+        bases = Path(row["file"]).read_bytes().split(b"\n")[1]
+        pair = (b"AC", b"GT")[number % 2]
+        assert sum(map(bases.count, (pair[:1], pair[1:]))) > 0.99 * script.SHUFFLED_BASES
+        assert (bases.count(pair) > 0.45 * len(bases)) == (number % len(script.CHAINS) > 0)
 
 
 def test_regions_are_written_as_bed(script, genomes):
