@@ -2,7 +2,7 @@
 
     python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv
     python scripts/bench/accuracy.py --labels OUT/labels.tsv --exclude OUT/exclude.bed [--bundle B]
-        [--split valid] [--lengths 100 150 ...] [--errors .01 .02 .05]
+        [--split valid] [--viral-split known] [--lengths 100 150 ...] [--errors .01 .02 .05]
 
 The first reads what a training wrote about the pieces of its cross-validation. The second draws
 pieces of the genomes of one split, and classifies them with ``virnucpro.classify``. Both print for
@@ -102,7 +102,12 @@ def print_genomes(options: argparse.Namespace) -> None:
     threshold = read_calibration(calibration, "").presets["default"].viral
     judge = partial(_classified, options.bundle)
     excluded = read_regions(options.exclude) if options.exclude else {}
-    genomes = read_genomes(read_labels(options.labels, options.split), excluded)
+    sources = read_labels(options.labels, options.split)
+    if options.viral_split:
+        related = read_labels(options.labels, options.viral_split, one_class=True)
+        sources = [source for source in sources if not source.viral]
+        sources += [source for source in related if source.viral]
+    genomes = read_genomes(sources, excluded)
     last: list[str] = []
     clean: dict[int, FloatArray] = {}
     print(HEADER)
@@ -308,6 +313,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--exclude", type=Path)
     parser.add_argument("--split", default="valid", help="default: %(default)s")
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
+    text = "split of the viruses, such as known (of groups that were trained on); default: --split"
+    parser.add_argument("--viral-split", metavar="NAME", help=text)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="BASES")
     text = "rates of errors of reads, such as .05"
     parser.add_argument("--errors", type=float, nargs="+", metavar="RATE", help=text)
