@@ -11,8 +11,9 @@ pytestmark = pytest.mark.packages
 
 RENDER = """
 import json, sys
-from rattler_build import Stage0Recipe
-rendered = Stage0Recipe.from_file(sys.argv[1]).render()
+from rattler_build import Stage0Recipe, VariantConfig
+channel = VariantConfig({"c_stdlib": ["sysroot"], "c_stdlib_version": ["2.17"]})
+rendered = Stage0Recipe.from_file(sys.argv[1]).render(channel)
 print(json.dumps([variant.recipe.to_dict() for variant in rendered]))
 """
 CONDA_NAMES = {"torch": "pytorch"}
