@@ -10,6 +10,7 @@ import ast
 import inspect
 import io
 import os
+import re
 import sys
 import threading
 import tokenize
@@ -49,6 +50,11 @@ def code_lines(text: str) -> int:
     return len(lines - strings)
 
 
+def code_lines_of_c(text: str) -> int:
+    """Count the lines that are neither blank nor comment."""
+    return sum(map(bool, map(str.strip, re.sub(r"/\*.*?\*/", "", text, flags=re.S).splitlines())))
+
+
 def traced(fasta: Path) -> tuple[set[str], set[tuple[str, str]]]:
     """Classify a file in this process; return the modules entered, and calls between modules."""
     sys.path.insert(0, str(ROOT))
@@ -80,11 +86,10 @@ def main() -> None:
     parser.add_argument("--run", type=Path, metavar="FASTA", help="count modules that this enters")
     arguments = parser.parse_args()
     sizes = defaultdict(list)
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.c")]):
         text = path.read_text()
-        sizes[path.parent.relative_to(ROOT)].append(
-            (len(text.splitlines()), code_lines(text), path)
-        )
+        count = code_lines if path.suffix == ".py" else code_lines_of_c
+        sizes[path.parent.relative_to(ROOT)].append((len(text.splitlines()), count(text), path))
     print(f"{'folder':34} {'files':>5} {'lines':>7} {'code':>7}")
     for folder, modules in sizes.items():
         lines, code = sum(one[0] for one in modules), sum(one[1] for one in modules)
