@@ -1,4 +1,4 @@
-"""Compiles virnucpro/compiled/functions.c for wheels and editable installs, where possible."""
+"""Compiles virnucpro/compiled/*.c for wheels and editable installs, where possible."""
 
 import os
 import platform
@@ -39,15 +39,16 @@ def platform_tag() -> str:
 
 
 def compiled(folder: Path) -> bool:
-    """Compile functions.c of a folder to functions.shared; return whether this succeeded."""
+    """Compile the C files of a folder to functions.shared; return whether this succeeded."""
     command = shlex.split(os.environ.get("CC", "cc"))
-    source, library = folder / "functions.c", folder / "functions.shared"
+    files, library = sorted(folder.glob("*.[ch]")), folder / "functions.shared"
     if shutil.which(command[0]) is None:
         print(f"no C compiler ({command[0]}): virnucpro is installed without compiled functions")
         return False
-    of_source = f'-DSOURCE_SHA256="{sha256(source.read_bytes()).hexdigest()}"'
+    digest = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    sources = [str(path) for path in files if path.suffix == ".c"]
     temporary = library.with_name(f"{library.name}{os.getpid()}")
-    command += [*FLAGS, of_source, "-o", str(temporary), str(source), "-lm"]
+    command += [*FLAGS, f'-DSOURCE_SHA256="{digest}"', "-o", str(temporary), *sources, "-lm"]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
         print(result.stderr, "virnucpro is installed without compiled functions", file=sys.stderr)

@@ -23,7 +23,7 @@ find_python() {
 set_up() {
   local extras=$1 python wanted stamp=.venv/set-up-for
   # The folder is part of the stamp: a moved virtual environment does not work.
-  wanted="$(cat pyproject.toml constraints.txt hatch_build.py virnucpro/compiled/functions.c | cksum) $PWD $extras"
+  wanted="$(cat pyproject.toml constraints.txt hatch_build.py virnucpro/compiled/*.[ch] | cksum) $PWD $extras"
   if [ -x .venv/bin/virnucpro ] && grep -qsxF -- "$wanted" "$stamp"; then
     return
   fi

@@ -52,7 +52,9 @@ def code_lines(text: str) -> int:
 
 def code_lines_of_c(text: str) -> int:
     """Count the lines that are neither blank nor comment."""
-    return sum(map(bool, map(str.strip, re.sub(r"/\*.*?\*/", "", text, flags=re.S).splitlines())))
+    return sum(
+        map(bool, map(str.strip, re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).splitlines()))
+    )
 
 
 def traced(fasta: Path) -> tuple[set[str], set[tuple[str, str]]]:

@@ -90,9 +90,8 @@ def test_quality_of_records(samples):
 
 @needs_compiler
 def test_a_library_of_another_source_is_not_used(tmp_path, monkeypatch):
-    changed = tmp_path / "functions.c"
-    changed.write_bytes(functions.SOURCE.read_bytes() + b"\n")
-    monkeypatch.setattr(functions, "SOURCE", changed)
+    (tmp_path / "other.c").write_text("int x;")
+    monkeypatch.setattr(functions, "SOURCES", tmp_path)
     assert functions.library.__wrapped__() is None
 
 

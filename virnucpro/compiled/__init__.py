@@ -1,6 +1,6 @@
 """Compiled forms of functions that NumPy computes elsewhere, with equal results.
 
-`functions.c` is compiled when the package is installed, see `hatch_build.py`. Where there was no
+The C files are compiled when the package is installed, see `hatch_build.py`. Where there was no
 compiler, every function is computed by NumPy: slower, with the same bytes as results.
 """
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from virnucpro.arrays import AnyArray
 
-SOURCE: Final = Path(__file__).with_name("functions.c")
+SOURCES: Final = Path(__file__).parent
 LIBRARY: Final = Path(__file__).with_name("functions.shared")
 
 
 class CompositionTables(Structure):
-    """What the features of windows look up; ``Composition`` in functions.c explains the fields."""
+    """What the features of windows look up; ``Composition`` in composition.c has the meanings."""
 
     _fields_ = (
         ("numbers", c_uint8 * 256),
@@ -36,7 +36,7 @@ class CompositionTables(Structure):
 
 
 class GeneTables(Structure):
-    """What the evidence of spans looks up; ``GeneTables`` in functions.c explains the fields."""
+    """What the evidence of spans looks up; ``GeneTables`` in genes.c has the meanings."""
 
     _fields_ = (
         ("numbers", c_uint8 * 256),
@@ -67,16 +67,21 @@ def fill(tables: Structure, **values: AnyArray | bytes | int) -> None:
     assert not values, f"unknown fields: {', '.join(values)}"
 
 
+def source_digest(folder: Path) -> str:
+    """Return the SHA-256 of the C files of a folder, in the order of their names."""
+    return sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.[ch]")))).hexdigest()
+
+
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled functions; None if there are none, or they are of another functions.c."""
+    """Return the compiled functions; None if there are none, or they are of other files."""
     try:
         found = ctypes.CDLL(str(LIBRARY))
         found.virnucpro_source.restype = c_char_p
         compiled_from = found.virnucpro_source()
     except (OSError, AttributeError):  # not compiled, for another machine, or another file
         return None
-    if compiled_from != sha256(SOURCE.read_bytes()).hexdigest().encode():
+    if compiled_from != source_digest(SOURCES).encode():
         return None
     pointer, n = ctypes.c_void_p, c_int64
     found.virnucpro_features.argtypes = (

@@ -1,0 +1,38 @@
+/* What all files share. Each function names the Python function that defines its result.
+
+   All sums are integers. Floating point follows IEEE 754 operation by operation: compile with
+   -ffp-contract=off.
+
+   Letters have the numbers 0 to 3 of T, C, A, G, and 4 if they are others. A codon is first << 4 |
+   second << 2 | third, and UNKNOWN if it has another letter or lies outside of the sequence. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNKNOWN 64
+#define FOURS 136
+#define RESIDUES 20
+
+static inline int opposite(int codon) {
+    if (codon >= UNKNOWN) return UNKNOWN;
+    return ((codon & 3) ^ 2) << 4 | ((codon >> 2 & 3) ^ 2) << 2 | ((codon >> 4) ^ 2);
+}
+
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline int64_t floor_divide(int64_t a, int64_t b) {
+    int64_t found = a / b;
+    return found * b > a ? found - 1 : found;
+}
+
+/* Write the codon that starts at each of `length` letters. */
+static inline void read_codons(const uint8_t *letters, int64_t length, uint8_t *codons) {
+    for (int64_t i = 0; i < length; i++) {
+        codons[i] = UNKNOWN;
+        if (i + 2 < length && !((letters[i] | letters[i + 1] | letters[i + 2]) & 4))
+            codons[i] = letters[i] << 4 | letters[i + 1] << 2 | letters[i + 2];
+    }
+}
