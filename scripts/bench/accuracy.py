@@ -87,19 +87,19 @@ def main() -> None:
 def print_held_out(options: argparse.Namespace) -> None:
     """Print the figures of the pieces of a cross-validation."""
     pieces = list(_read(options.held_out))
+    threshold = _threshold(options.bundle) if options.threshold is None else options.threshold
     print(HEADER)
     for length, groups, log_odds in pieces:
-        print(row(length, groups, log_odds, options.threshold, options.seed))
+        print(row(length, groups, log_odds, threshold, options.seed))
     print("\n| bases | calls at 5 %: false stated, realised | prevalence found at 1, 5, 50 % |")
     print("|---|---|---|")
     for length, groups, log_odds in pieces:
-        print(honesty_row(length, groups, log_odds, options.threshold, options.seed))
+        print(honesty_row(length, groups, log_odds, threshold, options.seed))
 
 
 def print_genomes(options: argparse.Namespace) -> None:
     """Print the figures of pieces of genomes, classified here."""
-    calibration = open_bundle(options.bundle).calibration
-    threshold = read_calibration(calibration, "").presets["default"].viral
+    threshold = _threshold(options.bundle)
     judge = partial(_classified, options.bundle)
     excluded = read_regions(options.exclude) if options.exclude else {}
     sources = read_labels(options.labels, options.split)
@@ -288,6 +288,10 @@ def _read(path: Path) -> Iterator[tuple[int, list[Group], FloatArray]]:
         yield length, list(groups), np.array(log_odds)
 
 
+def _threshold(bundle: str) -> float:
+    return read_calibration(open_bundle(bundle).calibration, "").presets["default"].viral
+
+
 def _draw(genomes: Sequence[Genome], length: int, seed: int) -> Drawn:
     return draw_pieces(genomes, length, *(OF_LONG if length > LONG else NUMBERS), seed)
 
@@ -318,7 +322,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="BASES")
     text = "rates of errors of reads, such as .05"
     parser.add_argument("--errors", type=float, nargs="+", metavar="RATE", help=text)
-    parser.add_argument("--threshold", type=float, default=0.5, help="with --held-out")
+    text = "of viral calls, with --held-out; default: that of the bundle's preset default"
+    parser.add_argument("--threshold", type=float, metavar="P", help=text)
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

@@ -43,7 +43,7 @@ LEAST_KNOWN = 0.9
 FDR = 0.05
 N_GROUPS = {(True, True): 23, (True, False): 19, (False, True): 50, (False, False): 79}
 """Groups of the split `valid` by kind."""
-SAMPLES, TAILS, THRESHOLD = 200, (5, 50, 95), 0.5
+SAMPLES, TAILS, THRESHOLD = 200, (5, 50, 95), 0.4
 
 Kinds = Mapping[tuple[bool, bool], Sequence[Sequence[Genome]]]
 """Groups of genomes by kind: whether viral, and whether of phages or prokaryotes."""

@@ -35,7 +35,7 @@ _PREVALENCE = 0.05
 _PRECISION = {"default": 0.8, "conservative": 0.95}
 """Minimum precision of each preset at this prevalence, mean of all lengths from `_RECORD_BASES`."""
 _RECORD_BASES = 1000
-_LEAST = 0.5
+_LEAST = 0.4
 """Lowest threshold of these presets."""
 _SENSITIVE = 0.3
 """Threshold of the preset for samples of viruses, where false calls are rare. Records below it are
