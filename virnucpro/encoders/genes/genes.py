@@ -47,8 +47,10 @@ NUMBERS: Final = bytes(
     CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _UNKNOWN
     for letter in bytes(range(256)).upper()
 )
-_OPPOSITE: Final = np.array([opposite(one) for one in range(64)] + [UNKNOWN_CODON] * 64, np.uint8)
-IS_STOP: Final = np.array([CODE[one] == ord("*") for one in range(64)] + [False] * 64)
+_OPPOSITE: Final = np.array(
+    [opposite(codon) for codon in range(64)] + [UNKNOWN_CODON] * 64, np.uint8
+)
+IS_STOP: Final = np.array([CODE[codon] == ord("*") for codon in range(64)] + [False] * 64)
 _BREAKS: Final = IS_STOP | (np.arange(128) >= UNKNOWN_CODON)
 
 
@@ -85,7 +87,7 @@ class Spans:
         lengths = np.fromiter(map(len, spans), np.int64, len(spans))
         step = 3 * BLOCK
         width = -(-(int(lengths.max()) + 2) // step) * step
-        padded = b"".join(one.translate(NUMBERS).ljust(width, b"\x04") for one in spans)
+        padded = b"".join(span.translate(NUMBERS).ljust(width, b"\x04") for span in spans)
         letters = np.frombuffer(padded, np.uint8).reshape(len(spans), width)
         numbers, unknown = letters & np.uint8(3), letters >> np.uint8(2)
         codons = np.full(letters.shape, UNKNOWN_CODON, np.uint8)

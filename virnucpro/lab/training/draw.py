@@ -4,6 +4,7 @@ Genomes of a group are drawn in proportion to the root of their length, whatever
 their records. So a transcriptome of a thousand records counts as one genome.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -123,7 +124,7 @@ def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Dr
 
 def counted_bases(members: Sequence[Genome]) -> int:
     """Return the bases of a group's genomes that count for the number of its pieces."""
-    return sum(min(sum(map(len, one.sequences)), _MOST_BASES) for one in members)
+    return sum(min(sum(map(len, genome.sequences)), _MOST_BASES) for genome in members)
 
 
 def draw_pieces(
@@ -144,7 +145,7 @@ def draw_pieces(
     """
     rng = np.random.default_rng([seed, length])
     groups = by_group(genomes)
-    sizes = {one: sum(kingdom == one for kingdom, _ in groups) for one, _ in groups}
+    sizes = Counter(kingdom for kingdom, _ in groups)
     drawn = Drawn([], [], [])
     for (kingdom, _), members in groups.items():
         wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
@@ -173,10 +174,10 @@ class _Source:
         self._choices: list[tuple[Genome, bytes]] = []
         shares: list[float] = []
         for genome in members:
-            long = [one for one in genome.sequences if len(one) >= length]
+            long = [sequence for sequence in genome.sequences if len(sequence) >= length]
             total = sum(map(len, long))
-            self._choices += [(genome, one) for one in long]
-            shares += [len(one) / total * total**0.5 for one in long]
+            self._choices += [(genome, sequence) for sequence in long]
+            shares += [len(sequence) / total * total**0.5 for sequence in long]
         self._sums = np.cumsum(shares) / max(sum(shares), 1.0)
 
     def draw(self, length: int, rng: np.random.Generator, drawn: Drawn, *, errors: bool) -> None:

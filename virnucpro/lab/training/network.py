@@ -90,7 +90,7 @@ class Ensemble:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all members as one network: hidden layers side by side, outputs averaged."""
-        linear = [[m for m in one if isinstance(m, nn.Linear)] for one in self.members]
+        linear = [[m for m in member if isinstance(m, nn.Linear)] for member in self.members]
         found = {"input.mean": self.mean, "input.scale": self.scale}
         for i, layers in enumerate(list(zip(*linear, strict=True))[:-1]):
             weights = [layer.weight.detach() for layer in layers]
@@ -98,8 +98,9 @@ class Ensemble:
             found[f"hidden.{i}.weight"] = joined
             found[f"hidden.{i}.bias"] = torch.cat([layer.bias.detach() for layer in layers])
         last = [layers[-1] for layers in linear]
-        found["output.weight"] = torch.cat([one.weight.detach() for one in last], dim=1) / len(last)
-        found["output.bias"] = torch.stack([one.bias.detach() for one in last]).mean(dim=0)
+        joined = torch.cat([layer.weight.detach() for layer in last], dim=1)
+        found["output.weight"] = joined / len(last)
+        found["output.bias"] = torch.stack([layer.bias.detach() for layer in last]).mean(dim=0)
         return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
@@ -228,8 +229,8 @@ def _loss(
 
 def _parameters(network: nn.Module, decay: float) -> list[dict[str, object]]:
     """Return parameter groups; biases have no weight decay."""
-    matrices = [one for one in network.parameters() if one.ndim > 1]
-    biases = [one for one in network.parameters() if one.ndim < 2]
+    matrices = [tensor for tensor in network.parameters() if tensor.ndim > 1]
+    biases = [tensor for tensor in network.parameters() if tensor.ndim < 2]
     return [
         {"params": matrices, "weight_decay": decay},
         {"params": biases, "weight_decay": 0.0},

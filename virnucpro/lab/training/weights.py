@@ -39,10 +39,10 @@ def draw_weights(groups: Sequence[Group], sources: Sequence[str]) -> FloatArray:
     for (kingdom, _), count in counts.items():
         roots[kingdom] += count**0.5
     found = np.array(
-        [_KINGDOM_WEIGHTS.get(one[0], 1.0) * counts[one] ** -0.5 / roots[one[0]] for one in groups]
+        [_KINGDOM_WEIGHTS.get(k, 1.0) * counts[k, name] ** -0.5 / roots[k] for k, name in groups]
     )
     viral = np.array([kingdom == VIRUS for kingdom, _ in groups], np.bool_)
-    phage = viral & np.array([is_phage(one) for one in sources], np.bool_)
+    phage = viral & np.array([is_phage(source) for source in sources], np.bool_)
     share = found[phage].sum() / max(found[viral].sum(), _TINY)
     if _PHAGES < share < 1:
         found[phage] *= _PHAGES / share

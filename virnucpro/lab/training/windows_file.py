@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
@@ -78,9 +78,9 @@ class TrainingWindows:
         """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
         end = len(self.crops.bases)
         crops, pieces = features[:end], {}
-        for length, one in self.tiled.items():
-            start, end = end, end + len(one.windows)
-            pieces[length] = Pieces(one.pieces.groups, features[start:end], one.first)
+        for length, of_length in self.tiled.items():
+            start, end = end, end + len(of_length.windows)
+            pieces[length] = Pieces(of_length.pieces.groups, features[start:end], of_length.first)
         return crops, pieces
 
     def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
@@ -95,9 +95,9 @@ class TrainingWindows:
         """
         end = len(self.crops.bases)
         crops, tiled = self.crops.select(chosen[:end]), {}
-        for length, one in self.tiled.items():
-            start, end = end, end + len(one.windows)
-            kept = one.select(chosen[start:end])
+        for length, of_length in self.tiled.items():
+            start, end = end, end + len(of_length.windows)
+            kept = of_length.select(chosen[start:end])
             if len({kingdom == VIRUS for kingdom, _ in kept.pieces.groups}) == 2:
                 tiled[length] = kept
         if len(set(crops.viral.tolist())) < 2 or not tiled:
@@ -108,7 +108,7 @@ class TrainingWindows:
         return replace(self, crops=crops, tiled=tiled)
 
     def _all(self) -> Sequence[bytes]:
-        return [*self.crops.bases, *(w for one in self.tiled.values() for w in one.windows)]
+        return [*self.crops.bases, *chain.from_iterable(t.windows for t in self.tiled.values())]
 
 
 def draw_training_windows(
@@ -125,7 +125,7 @@ def draw_training_windows(
     """
     tiled = {}
     classes = length_classes(window)
-    for length in (one.bases for one in classes):
+    for length in (length_class.bases for length_class in classes):
         short, long = length <= _SHORT * window, length <= _LONG * window
         numbers = _PIECES if short else _RECORDS if long else _LONG_RECORDS
         per_virus_group, per_kingdom, of_bacteria = numbers
