@@ -2,20 +2,13 @@
 
 import operator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
+from typing import Any, Final, NamedTuple, SupportsIndex, cast
 
 import numpy as np
 
 from virnucpro.arrays import IntArray, IntegerArray
+from virnucpro.encoders.pooling_options import LONG, METHODS, OUTPUTS, Long, Method, Outputs
 from virnucpro.errors import UsageError
-
-Method: TypeAlias = Literal["mean", "cls", "max", "none"]
-Long: TypeAlias = Literal["truncate", "chunk-mean", "refuse"]
-Outputs: TypeAlias = Literal["vectors", "logits", "pseudo_perplexity"]
-
-METHODS = get_args(Method)
-LONG = get_args(Long)
-OUTPUTS = get_args(Outputs)
 
 
 class TokenLayout(NamedTuple):
