@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -30,6 +30,7 @@ from virnucpro.lab.evaluation.tables import (
 )
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 
