@@ -62,8 +62,8 @@ class Reporter:
     def stage(self, text: str) -> None:
         """Report the start of a stage of the run; `text` describes the stage."""
 
-    def share(self, finished: float) -> None:
-        """Report the finished share of the stage, from 0 to 1."""
+    def finished(self, part: float) -> None:
+        """Report which part of the stage is finished, from 0 to 1."""
 
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Report how many records and letters of the inputs have been read."""
@@ -399,11 +399,11 @@ class CommandReporter(Reporter):
         if not self._quiet:
             say(text)
 
-    def share(self, finished: float) -> None:
-        """Show the finished share of the stage that was printed last."""
+    def finished(self, part: float) -> None:
+        """Show which part of the stage that was printed last is finished."""
         raise_if_asked_to_stop()
         if self._view is not None:
-            self._view.stage(self._stage, finished)
+            self._view.stage(self._stage, part)
 
     def warn(self, text: str) -> None:
         """Print a warning, also in quiet mode; a repeated text is printed only once."""

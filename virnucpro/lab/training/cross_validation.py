@@ -129,7 +129,7 @@ def cross_validate(
 
     def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
         reporter.stage(f"training for fold {fold + 1} of {max(folds.values()) + 1}")
-        ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.share)
+        ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.finished)
         return {
             length: pieces[length].select(mask).logits(ensemble) for length, mask in inside.items()
         }

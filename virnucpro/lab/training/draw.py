@@ -149,9 +149,9 @@ def draw_pieces(
     drawn = Drawn([], [], [])
     for (kingdom, _), members in groups.items():
         wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
-        share = -(-wanted // sizes[kingdom])
+        per_group = -(-wanted // sizes[kingdom])
         source = _Source(members, length)
-        for _ in range(per_virus_group if kingdom == "virus" else share):
+        for _ in range(per_virus_group if kingdom == "virus" else per_group):
             source.draw(length, rng, drawn, errors=False)
     return drawn
 

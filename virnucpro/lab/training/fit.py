@@ -131,10 +131,10 @@ def fit_head(
             calibrated, record_logits, logits, pieces, folds
         )
         reporter.stage("training the record head on all groups")
-        record = training.fit_all(reporter.share).tensors()
+        record = training.fit_all(reporter.finished).tensors()
     presets = choose_presets(calibrated, pieces, reporter.warn)
     reporter.stage("training on all groups")
-    ensemble = train(examples, settings, seed, reporter.share)
+    ensemble = train(examples, settings, seed, reporter.finished)
     tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
     return Fitted(
         tensors=tensors,

@@ -105,9 +105,9 @@ class Ensemble:
 
 
 def train(
-    examples: Examples, settings: NetworkSettings, seed: int, share: Callable[[float], object]
+    examples: Examples, settings: NetworkSettings, seed: int, finished: Callable[[float], object]
 ) -> Ensemble:
-    """Train all members; `share` is called with the finished share of all steps."""
+    """Train all members; `finished` is called with the finished part of all steps."""
     mean = np.average(examples.features, axis=0, weights=examples.weights)
     spread = np.average((examples.features - mean) ** 2, axis=0, weights=examples.weights) ** 0.5
     ensemble = Ensemble(
@@ -119,8 +119,8 @@ def train(
     inputs = ensemble.standardise(torch.from_numpy(examples.features))
 
     def member(i: int) -> nn.Sequential:
-        def own(finished: float) -> object:
-            return share((i + finished) / settings.members)
+        def own(part: float) -> object:
+            return finished((i + part) / settings.members)
 
         return _train(inputs, examples, settings, seed + i, own)
 
@@ -133,7 +133,7 @@ def _train(
     examples: Examples,
     settings: NetworkSettings,
     seed: int,
-    share: Callable[[float], object],
+    finished: Callable[[float], object],
 ) -> nn.Sequential:
     torch.manual_seed(seed)
     draws = _Draws(inputs, examples, settings, np.random.default_rng(seed))
@@ -153,7 +153,7 @@ def _train(
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         _average(averaged, network, min(settings.weight_average, (step + 1) / (step + 10)))
-        share((step + 1) / steps)
+        finished((step + 1) / steps)
     return averaged.eval()
 
 

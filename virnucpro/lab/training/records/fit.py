@@ -97,8 +97,8 @@ class RecordTraining:
         )
         self._group = np.array([number[group] for group in self._drawn.groups])
 
-    def fit(self, known: BoolArray, share: Callable[[float], object]) -> RecordModel:
-        """Train on the groups in `known`, ``(n_groups,)``; `share` is as for `train`."""
+    def fit(self, known: BoolArray, finished: Callable[[float], object]) -> RecordModel:
+        """Train on the groups in `known`, ``(n_groups,)``; `finished` is as for `train`."""
         words = self._words.known(known[self._words.group])
         by_word = words.count_others(self._pieces.owner, self._pieces.keys, self._group)
         chosen = known[self._group]
@@ -106,12 +106,12 @@ class RecordTraining:
         drawn = self._drawn.select(chosen)
         means = _mean_composition(sums, draw_weights(drawn.groups, drawn.sources))
         _, examples = examples_of(drawn, vectors_of(sums, means)[:, :N_INPUTS])
-        ensemble = train(examples, self._settings, self._seed, share)
+        ensemble = train(examples, self._settings, self._seed, finished)
         return RecordModel(self.scores, words.table(), means, ensemble)
 
-    def fit_all(self, share: Callable[[float], object]) -> RecordModel:
-        """Train on all groups; `share` is as for `train`."""
-        return self.fit(np.ones(len(self._names), np.bool_), share)
+    def fit_all(self, finished: Callable[[float], object]) -> RecordModel:
+        """Train on all groups; `finished` is as for `train`."""
+        return self.fit(np.ones(len(self._names), np.bool_), finished)
 
     def cross_validate(
         self,
@@ -138,7 +138,7 @@ class RecordTraining:
         def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
             of = f"fold {fold + 1} of {fold_of_group.max() + 1}"
             reporter.stage(f"training the record head for {of}")
-            model = self.fit(fold_of_group != fold, reporter.share)
+            model = self.fit(fold_of_group != fold, reporter.finished)
             chosen = {
                 length: compress(pieces[length].bases, mask) for length, mask in inside.items()
             }

@@ -111,10 +111,10 @@ def genome_words(genomes: Sequence[Genome], scores: Scores, seed: int) -> tuple[
     numbers = {id(genome): number for number, genome in enumerate(genomes)}
     keys, owners = [], []
     for (kingdom, _), members in by_group(genomes).items():
-        share = _WORD_BASES[kingdom in (VIRUS, *PROKARYOTES)] // len(members)
+        bases = _WORD_BASES[kingdom in (VIRUS, *PROKARYOTES)] // len(members)
         for genome in members:
             spans = [span for sequence in genome.sequences for span in cut(sequence)]
-            if (most := max(share // SPAN, 6)) < len(spans):
+            if (most := max(bases // SPAN, 6)) < len(spans):
                 spans = [spans[i] for i in rng.permutation(len(spans))[:most]]
             own = np.unique(scan(spans, scores).keys)
             keys.append(own)
