@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from virnucpro.arrays import ByteArray, IntArray
 from virnucpro.compiled import GeneTables, fill, library
+from virnucpro.encoders.composition.letters import NUMBERS
 from virnucpro.encoders.genes.evidence import (
     CHARGE,
     DIM,
@@ -31,7 +32,6 @@ from virnucpro.encoders.genes.evidence import (
 from virnucpro.encoders.genes.genes import (
     CODE,
     IS_STOP,
-    NUMBERS,
     STARTS,
     Scores,
     Spans,
