@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.lab.training.genomes import Genome, Group, by_group
-from virnucpro.sequences.windows import tile
 
 WINDOW = 500
 """Default length in bases of the windows of a record."""
@@ -95,14 +94,6 @@ class Drawn:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Windows of records: record i has windows ``first[i]:first[i + 1]``."""
-
-    windows: list[bytes]
-    first: NDArray[np.int64]
-
-
 def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Drawn:
     """Draw windows for training, a third of them with errors of sequencing.
 
@@ -154,17 +145,6 @@ def draw_pieces(
         for _ in range(per_virus_group if kingdom == "virus" else per_group):
             source.draw(length, rng, drawn, errors=False)
     return drawn
-
-
-def tile_pieces(pieces: Sequence[bytes], window: int = WINDOW) -> Tiles:
-    """Divide records into windows by the `even` tiling."""
-    windows: list[bytes] = []
-    first = [0]
-    for piece in pieces:
-        starts, ends = tile(len(piece), window, "even")
-        windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        first.append(len(windows))
-    return Tiles(windows, np.array(first))
 
 
 class _Source:

@@ -19,10 +19,10 @@ from virnucpro.lab.training.draw import (
     Drawn,
     draw_crops,
     draw_pieces,
-    tile_pieces,
 )
 from virnucpro.lab.training.genomes import VIRUS, Genome
 from virnucpro.lab.training.platt import LengthClass, length_classes
+from virnucpro.sequences.windows import tile
 
 _SHORT, _LONG = 2.5, 20
 """Limits of the numbers below, in windows."""
@@ -42,6 +42,17 @@ class Tiled:
     pieces: Drawn
     windows: list[bytes]
     first: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pieces: Drawn, window: int) -> "Tiled":
+        """Divide pieces into windows by the `even` tiling."""
+        windows: list[bytes] = []
+        first = [0]
+        for piece in pieces.bases:
+            starts, ends = tile(len(piece), window, "even")
+            windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+            first.append(len(windows))
+        return cls(pieces, windows, np.array(first))
 
     def select(self, chosen: NDArray[np.bool_]) -> "Tiled":
         """Return the pieces that have a chosen window, with their chosen windows."""
@@ -129,27 +140,11 @@ def draw_training_windows(
         short, long = length <= _SHORT * window, length <= _LONG * window
         numbers = _PIECES if short else _RECORDS if long else _LONG_RECORDS
         per_virus_group, per_kingdom, of_bacteria = numbers
-        drawn = _callable(
-            draw_pieces(
-                genomes, length, per_virus_group, per_kingdom, seed, of_bacteria=of_bacteria
-            )
+        drawn = draw_pieces(
+            genomes, length, per_virus_group, per_kingdom, seed, of_bacteria=of_bacteria
         )
-        if len(set(drawn.viral.tolist())) < 2:
-            continue
-        if length <= window:
-            first = np.arange(len(drawn.bases) + 1)
-            tiled[length] = Tiled(drawn, drawn.bases, first)
-        else:
-            tiles = tile_pieces(drawn.bases, window)
-            tiled[length] = Tiled(drawn, tiles.windows, tiles.first)
+        # The rule of the calls abstains for repeats.
+        drawn = drawn.select(np.array([*map(is_complex, drawn.bases)], np.bool_))
+        if len(set(drawn.viral.tolist())) == 2:
+            tiled[length] = Tiled.of(drawn, window)
     return TrainingWindows(draw_crops(genomes, seed, crops), tiled, classes)
-
-
-def _callable(drawn: Drawn) -> Drawn:
-    """Return the pieces that can be called; the rule of the calls abstains for repeats."""
-    kept = [row for row, bases in enumerate(drawn.bases) if is_complex(bases)]
-    return Drawn(
-        [drawn.bases[row] for row in kept],
-        [drawn.groups[row] for row in kept],
-        [drawn.sources[row] for row in kept],
-    )
