@@ -221,8 +221,8 @@ def accuracy_figures(
                 for share in _PREVALENCES
             },
             "called_viral": share_above(
-                posterior(of_length.held_out, CALLED_AT), groups, {"": threshold}
-            )[""],
+                posterior(of_length.held_out, CALLED_AT), groups, threshold
+            ),
         }
     return {"cross_validation": found}
 

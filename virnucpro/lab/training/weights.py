@@ -1,7 +1,7 @@
 """Weights of groups and kingdoms, so that large groups do not outweigh small ones."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -77,26 +77,16 @@ _KINGDOM_WEIGHTS: Final = {
 
 
 def share_above(
-    probabilities: FloatArray, groups: Sequence[Group], thresholds: Mapping[str, float]
-) -> dict[str, dict[str, float]]:
+    probabilities: FloatArray, groups: Sequence[Group], threshold: float
+) -> dict[str, float]:
     """Return the share of each kingdom's sequences called viral; groups are equal."""
-    weights = equal_weights(groups)
+    weights, called = equal_weights(groups), probabilities >= threshold
     kingdoms = np.array([kingdom for kingdom, _ in groups])
-    return {
-        preset: {
-            kingdom: round(
-                float(
-                    np.average(
-                        probabilities[kingdoms == kingdom] >= threshold,
-                        weights=weights[kingdoms == kingdom],
-                    )
-                ),
-                4,
-            )
-            for kingdom in sorted(set(kingdoms.tolist()))
-        }
-        for preset, threshold in thresholds.items()
-    }
+    shares = {}
+    for kingdom in sorted(set(kingdoms.tolist())):
+        inside = kingdoms == kingdom
+        shares[kingdom] = round(float(np.average(called[inside], weights=weights[inside])), 4)
+    return shares
 
 
 def resampled_weights(groups: Sequence[Group], n_resamples: int, seed: int) -> FloatArray:
