@@ -234,19 +234,19 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     """
     found: dict[Path, None] = {}
     left_out: list[Path] = []
-    launches: dict[Path, None] = {}
+    of_files: dict[Path, None] = {}
     for folder in folders:
         below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
         for path in below or [folder]:
             if (path / JSON_NAME).is_file() and not is_manifest(path / "run.json"):
-                launches[path] = None
+                of_files[path] = None
             elif below and not RunDirectory(path).predictions.is_file():
                 left_out.append(path)
             else:
                 found[path] = None
-    gaps = [gap for gap in (read_launch_gaps(path, found) for path in launches) if gap.files]
-    of_launches = {path for gap in gaps for path in gap.folders()}
-    alone = [str(path) for path in left_out if path not in of_launches]
+    gaps = [gap for gap in (read_launch_gaps(path, found) for path in of_files) if gap.files]
+    listed = {path for gap in gaps for path in gap.folders()}
+    alone = [str(path) for path in left_out if path not in listed]
     missing = [text for gap in gaps for text in gap.sentences()]
     for gap in gaps:
         head, *files = gap.sentences()

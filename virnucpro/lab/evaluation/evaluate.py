@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,15 +38,6 @@ _SHOWN: Final = 3
 _FEW: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationResult:
-    """Figures, fragments and written files of an evaluation."""
-
-    comparison: Comparison
-    fragments: Mapping[str, Sequence[Fragment]]
-    written: Sequence[Path]
-
-
 def write_fragments(
     evaluation: Evaluation, execution: Execution, reporter: Reporter | None = None
 ) -> list[Path]:
@@ -68,8 +59,8 @@ def write_fragments(
 
 def evaluate(
     evaluation: Evaluation, execution: Execution, reporter: Reporter | None = None
-) -> EvaluationResult:
-    """Run the bundles, read the other tables, and write all figures.
+) -> tuple[Comparison, list[Path]]:
+    """Run the bundles, read the other tables, and write all figures; return them and the files.
 
     Parameters
     ----------
@@ -127,7 +118,7 @@ def evaluate(
         )
         about = describe(evaluation, jobs, others, sequences, files)
         written = _write(outdir, comparison, fragments, about, evaluation.prevalence)
-    return EvaluationResult(comparison, fragments, written)
+    return comparison, written
 
 
 def _jobs(evaluation: Evaluation) -> dict[str, Job]:
