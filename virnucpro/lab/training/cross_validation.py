@@ -17,7 +17,7 @@ from virnucpro.classifier.call_options import PresetName
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import InputError
 from virnucpro.lab.training.folds import logits_of_folds
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.network import Ensemble, Examples, train
 from virnucpro.lab.training.platt import LengthClass, fit, held_out
 from virnucpro.lab.training.records.calibration import (
@@ -63,7 +63,7 @@ class Pieces:
     @property
     def viral(self) -> NDArray[np.bool_]:
         """(n_pieces,) bool."""
-        return np.array([kingdom == VIRUS for kingdom, _ in self.groups], np.bool_)
+        return are_viral(self.groups)
 
     def logits(self, ensemble: Ensemble) -> FloatArray:
         """Return the mean logit of each piece's windows."""

@@ -12,7 +12,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.lab.training.genomes import Genome, Group, by_group
+from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral, by_group
 
 WINDOW = 500
 """Default length in bases of the windows of a record."""
@@ -83,7 +83,7 @@ class Drawn:
     @property
     def viral(self) -> NDArray[np.bool_]:
         """(n,) bool."""
-        return np.array([kingdom == "virus" for kingdom, _ in self.groups])
+        return are_viral(self.groups)
 
     def select(self, chosen: NDArray[np.bool_]) -> "Drawn":
         """Return the pieces for which `chosen`, ``(n,)``, is True."""
@@ -142,7 +142,7 @@ def draw_pieces(
         wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
         per_group = -(-wanted // sizes[kingdom])
         source = _Source(members, length)
-        for _ in range(per_virus_group if kingdom == "virus" else per_group):
+        for _ in range(per_virus_group if kingdom == VIRUS else per_group):
             source.draw(length, rng, drawn, errors=False)
     return drawn
 

@@ -22,7 +22,7 @@ from virnucpro.lab.training.cross_validation import (
     cross_validate,
 )
 from virnucpro.lab.training.draw import Drawn
-from virnucpro.lab.training.genomes import VIRUS, Genome, Group
+from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
 from virnucpro.lab.training.platt import realised_fdr
 from virnucpro.lab.training.records.fit import RecordTraining
@@ -240,7 +240,7 @@ def _by_kingdom(
     for kingdom in sorted({name for name, _ in groups} - {VIRUS}):
         rows = [row for row, (name, _) in enumerate(groups) if name in (VIRUS, kingdom)]
         chosen = [groups[row] for row in rows]
-        viral = np.array([name == VIRUS for name, _ in chosen])
+        viral = are_viral(chosen)
         values = logits[rows]
         found[kingdom] = {"auroc": _rounded(auroc(values, viral, equal_weights(chosen)))}
         n_groups = len({group for group in chosen if group[0] == kingdom})

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import HashArray
+from virnucpro.arrays import BoolArray, HashArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.lab.evaluation.fragments import Excluded
@@ -154,6 +154,11 @@ Group = tuple[str, str]
 
 VIRUS = "virus"
 """Kingdom of all viral genomes."""
+
+
+def are_viral(groups: Sequence[Group]) -> BoolArray:
+    """Return ``(n,)`` bool: which groups are of viruses."""
+    return np.array([kingdom == VIRUS for kingdom, _ in groups], np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.classifier.calibration import PlattLine
-from virnucpro.lab.training.genomes import Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.weights import equal_weights
 
 _PENALTY = 1e-4
@@ -147,7 +147,7 @@ def held_out(
         Fold of each group's name.
     """
     weights = equal_weights(groups)
-    viral = np.array([kingdom == "virus" for kingdom, _ in groups])
+    viral = are_viral(groups)
     fold_of = np.array([folds[name] for _, name in groups])
     found = np.zeros(len(logits))
     for fold in np.unique(fold_of):

@@ -13,7 +13,7 @@ from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.metrics import BINS, bin_of
 from virnucpro.lab.training.fit import CALLED_AT, Piece
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.new_bundle import of_kingdoms, rates, with_interval
 from virnucpro.lab.training.weights import equal_weights
 from virnucpro.report.html.page import write_charts
@@ -131,7 +131,7 @@ def _columns(pieces: Sequence[Piece]) -> tuple[list[Group], FloatArray, BoolArra
     """Return groups, log odds, which are viral, and equal weights of pieces."""
     groups = [(kingdom, group) for kingdom, group, *_ in pieces]
     odds = np.array([piece[4] for piece in pieces])
-    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    viral = are_viral(groups)
     return groups, odds, viral, equal_weights(groups)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from virnucpro.arrays import FloatArray
 from virnucpro.lab.groups import GroupKey, Groups
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import VIRUS, Group, are_viral
 
 _HALF: Final = 0.5
 """Share of each class in `Groups`; the weights here are twice as large."""
@@ -41,7 +41,7 @@ def draw_weights(groups: Sequence[Group], sources: Sequence[str]) -> FloatArray:
     found = np.array(
         [_KINGDOM_WEIGHTS.get(k, 1.0) * counts[k, name] ** -0.5 / roots[k] for k, name in groups]
     )
-    viral = np.array([kingdom == VIRUS for kingdom, _ in groups], np.bool_)
+    viral = are_viral(groups)
     phage = viral & np.array([is_phage(source) for source in sources], np.bool_)
     share = found[phage].sum() / max(found[viral].sum(), _TINY)
     if _PHAGES < share < 1:

@@ -20,7 +20,7 @@ from virnucpro.lab.training.draw import (
     draw_crops,
     draw_pieces,
 )
-from virnucpro.lab.training.genomes import VIRUS, Genome
+from virnucpro.lab.training.genomes import Genome
 from virnucpro.lab.training.platt import LengthClass, length_classes
 from virnucpro.sequences.windows import tile
 
@@ -109,7 +109,7 @@ class TrainingWindows:
         for length, of_length in self.tiled.items():
             start, end = end, end + len(of_length.windows)
             kept = of_length.select(chosen[start:end])
-            if len({kingdom == VIRUS for kingdom, _ in kept.pieces.groups}) == 2:
+            if len(set(kept.pieces.viral.tolist())) == 2:
                 tiled[length] = kept
         if len(set(crops.viral.tolist())) < 2 or not tiled:
             raise InputError(

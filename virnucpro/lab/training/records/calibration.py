@@ -7,7 +7,7 @@ import numpy as np
 
 from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.classifier.calibration import RecordCalibration
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.weights import PROKARYOTES, equal_weights
 
 _PROKARYOTES: Final = 0.85
@@ -32,7 +32,7 @@ def fit_length(
     limit
         Largest absolute log odds, see `supported`.
     """
-    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    viral = are_viral(groups)
     weights = metagenome_weights(groups)
     columns = np.stack((record, windows, np.ones(len(viral))), axis=1)
     used = np.ones(3, np.bool_)
@@ -64,7 +64,7 @@ def metagenome_weights(groups: Sequence[Group]) -> FloatArray:
     for group in groups:
         counts[group] = counts.get(group, 0) + 1
     cells = np.array([group[0] in PROKARYOTES for group in groups])
-    rest = np.array([kingdom != VIRUS for kingdom, _ in groups]) & ~cells
+    rest = ~are_viral(groups) & ~cells
     if cells.any() and rest.any():
         weights[cells] = [1 / counts[group] for group in groups if group[0] in PROKARYOTES]
         for rows, share in ((cells, _PROKARYOTES), (rest, 1 - _PROKARYOTES)):
