@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from virnucpro.compute.predict import predict_job, run_in_process
+from virnucpro.compute.predict import run_in_process
 from virnucpro.compute.preflight import auto_precision
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
@@ -25,6 +25,7 @@ from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.options import PredictOptions
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device, Kind, inherited_mask

@@ -105,15 +105,15 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
     from virnucpro.encoders.composition.encoder import CompositionEncoder
 
-    launch, calls, full = CompositionEncoder.launch, count(), Path({full!r})
+    start, calls, full = CompositionEncoder.start, count(), Path({full!r})
 
     def limited(self, batch):
         if sum(map(len, batch)) > 300 and (full.exists() or next(calls) >= 2):
             full.touch()
             raise MemoryError
-        return launch(self, batch)
+        return start(self, batch)
 
-    CompositionEncoder.launch = limited
+    CompositionEncoder.start = limited
 """
 """Limits the memory of ranks to 300 bases after two batches, and from then on."""
 

@@ -13,8 +13,9 @@ from cases import slow
 from programs import run_captured, with_fault
 
 from virnucpro.cli.main import main
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
 

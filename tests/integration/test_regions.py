@@ -185,8 +185,9 @@ def test_a_killed_run_gives_the_same_files_after_a_resume(chimera, finished, tmp
 def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path):
     from dataclasses import replace
 
-    from virnucpro.compute.predict import predict, predict_job
+    from virnucpro.compute.predict import predict
     from virnucpro.run.execution import Execution
+    from virnucpro.run.predict_job import predict_job
 
     job = replace(predict_job(str(chimera)), calibration=None)
     predict(job, Execution(tmp_path / "run", devices="cpu:1"))

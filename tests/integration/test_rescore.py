@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 

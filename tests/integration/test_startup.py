@@ -17,9 +17,9 @@ from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.bundles.manifest import read_bundle
 from virnucpro.bundles.published import recipe_of
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.compute.predict import predict_job
 from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 
 EXAMPLE = "tests/data/example.fa"

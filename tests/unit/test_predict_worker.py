@@ -5,7 +5,6 @@ import torch
 
 from virnucpro import predict_worker as predict
 from virnucpro.compute import preflight
-from virnucpro.compute.predict import predict_job
 from virnucpro.compute.preflight import settled
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.memory import PROCESS_BYTES
@@ -14,6 +13,7 @@ from virnucpro.launch import run_multi_gpu
 from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import read_manifest
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 

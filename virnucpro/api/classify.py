@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from virnucpro.api.compute import CallerOptions, compute
 from virnucpro.api.result import Result
 from virnucpro.api.source import Source
-from virnucpro.compute.predict import predict_job
 from virnucpro.option import from_options
 from virnucpro.run.options import PredictOptions
+from virnucpro.run.predict_job import predict_job
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from virnucpro.api.result import Result
 from virnucpro.api.source import Source
 from virnucpro.arrays import FloatArray, RealArray
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.compute.predict import predict_job
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.console import shortened
 from virnucpro.errors import RunError, UsageError
@@ -23,6 +22,7 @@ from virnucpro.option import from_options_of_method
 from virnucpro.run.embed_job import embed_job, encoder_of
 from virnucpro.run.job import Job
 from virnucpro.run.options import EmbedOptions, PredictOptions
+from virnucpro.run.predict_job import predict_job
 
 
 @dataclass(frozen=True, kw_only=True)

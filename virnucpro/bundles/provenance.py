@@ -63,11 +63,6 @@ def _digests(files: object) -> dict[str, str]:
     return {name: digest for name, digest in files.items() if isinstance(digest, str)}
 
 
-def same_content(digests: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return True if the files in `one` and `other` have the same digests; names are ignored."""
-    return sorted(digests.values()) == sorted(other.values())
-
-
 def refuse_other_content(
     name: str, sources: Mapping[str, Mapping[str, str]], window: int, advice: str
 ) -> None:
@@ -118,8 +113,8 @@ def _difference(
     wanted = recipe.sources
     if sources.keys() != wanted.keys():
         return f"this bundle has the parts {', '.join(sources)} instead of {', '.join(wanted)}"
-    for part in wanted:
-        if not same_content(sources[part], wanted[part]):
+    for part in wanted:  # the names of the files have no effect
+        if sorted(sources[part].values()) != sorted(wanted[part].values()):
             files = ", ".join(sources[part].values()) or "unknown files"
             return f"the {part} part of this bundle was made from other files ({files})"
     if recipe.head is not None and window != recipe.window:

@@ -182,15 +182,15 @@ def local_log_odds(
         The log odds of a span divided by its windows, 0 without a span; the span's logit, NaN.
     """
     of_span, number, n_bases = scores.of_windows(record, middle)
-    heads = np.flatnonzero(np.diff(number, prepend=-1))
-    owner = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(number))))
+    heads, sizes = _groups(number)
+    owner = np.repeat(np.arange(len(heads)), sizes)
     scored = np.isfinite(logit)
-    n_windows, n_scored = (np.bincount(owner, on, len(heads)) for on in (None, scored))
+    n_scored = np.bincount(owner, scored, len(heads))
     with np.errstate(invalid="ignore"):
         mean = np.bincount(owner[scored], logit[scored], len(heads)) / n_scored
     odds = calibration.log_odds(of_span[heads], mean, n_bases[heads])
     odds[np.isnan(of_span[heads])] = 0
-    return (odds / np.maximum(n_windows, 1))[owner], of_span
+    return (odds / sizes)[owner], of_span
 
 
 LEAST_WINDOWS: Final = 10
@@ -306,8 +306,8 @@ def _in_block(
         costs = _COSTS_WITH_SPANS
     viral = without_short_ends(viral_windows(evidence, first, costs), owner)
     cut_starts, cut_ends = window_spans(starts, ends, owner)
-    heads = _heads(viral, owner)
-    stretch = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(owner))))
+    heads, sizes = _groups(viral, owner)
+    stretch = np.repeat(np.arange(len(heads)), sizes)
 
     def total(values: AnyArray) -> FloatArray:
         sums = np.bincount(stretch[scored], values[scored], len(heads))
@@ -328,9 +328,9 @@ def _in_block(
     return Regions(
         record=chosen[owner[heads]],
         start=cut_starts[heads],
-        end=cut_ends[np.append(heads[1:], len(owner)) - 1] if len(heads) else heads,
+        end=cut_ends[heads + sizes - 1],
         viral=viral[heads],
-        n_windows=np.diff(np.append(heads, len(owner))),
+        n_windows=sizes,
         n_scored=counted,
         score=score,
         log_odds=mean,
@@ -344,25 +344,21 @@ def without_short_ends(viral: BoolArray, owner: IntArray) -> BoolArray:
     A change inside a record costs two changes of state, at its end only one: a stretch of fewer
     than `_LEAST_END` windows is too little for that. `owner`, (n,), is the record of each window.
     """
-    heads = _heads(viral, owner)
-    if not len(heads):
-        return viral
-    record = owner[heads]
-    first, last = (
-        np.append(True, record[1:] != record[:-1]),
-        np.append(record[1:] != record[:-1], True),
-    )
-    lengths = np.diff(np.append(heads, len(viral)))
-    short = (lengths < _LEAST_END) & (first != last)
-    joined: BoolArray = viral ^ np.repeat(short, lengths)
+    heads, sizes = _groups(viral, owner)
+    ends = np.zeros((2, len(heads)), np.bool_)
+    of_record, n_stretches = _groups(owner[heads])
+    ends[0, of_record] = ends[1, of_record + n_stretches - 1] = True
+    short = (sizes < _LEAST_END) & (ends[0] != ends[1])
+    joined: BoolArray = viral ^ np.repeat(short, sizes)
     return joined
 
 
-def _heads(viral: BoolArray, owner: IntArray) -> IntArray:
-    """Return the first window of each stretch of windows of one state and one record."""
-    begins = np.ones(len(owner), np.bool_)
-    begins[1:] = (viral[1:] != viral[:-1]) | (owner[1:] != owner[:-1])
-    return np.flatnonzero(begins)
+def _groups(*keys: AnyArray) -> tuple[IntArray, IntArray]:
+    """Return the first row and the size of each group of neighbours that are equal in all keys."""
+    begins = np.ones(len(keys[0]), np.bool_)
+    begins[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    heads = np.flatnonzero(begins)
+    return heads, np.diff(heads, append=len(begins))
 
 
 def window_log_odds(

@@ -9,7 +9,6 @@ from typing import Final
 
 from virnucpro.cluster.identity import Task
 from virnucpro.compute.claims import COPY_AFTER_S, RoundShare
-from virnucpro.compute.predict import predict_job
 from virnucpro.compute.preflight import usable_devices
 from virnucpro.compute.rank_launch import RankLaunch
 from virnucpro.compute.rank_main import Share
@@ -27,6 +26,7 @@ from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.options import EmbedOptions, PredictOptions
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
 from virnucpro.run.run_progress import read_progress

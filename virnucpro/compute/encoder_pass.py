@@ -94,7 +94,7 @@ class UnitTokens:
         return joined_ranges(self._first[rows], self.n_vectors[rows])
 
 
-class _Launched(NamedTuple):
+class _Started(NamedTuple):
     """A batch that is queued on the device.
 
     `positions` are indices into `UnitTokens.order`, `budget` is the token budget of the batch, and
@@ -150,23 +150,23 @@ class EncoderPass:
         self.filling = Filling()
         self._encoder, self._budget, self._tokens = encoder, budget, tokens
         self._before, self._after, self._prefetch = before, after, prefetch
-        self._launched: deque[_Launched] = deque()
+        self._started: deque[_Started] = deque()
 
     def run(self, batches: Iterator[IntArray]) -> None:
         """Encode all batches; a batch is an array of indices into `UnitTokens.order`."""
         if self._prefetch:
             for positions, collated in prefetch_one(batches, self._collate):
-                self._launch(positions, collated.result)
+                self._start(positions, collated.result)
         else:
             for positions in batches:
-                self._launch(positions, partial(self._collate, positions))
+                self._start(positions, partial(self._collate, positions))
         self._fetch(0)
 
     def _collate(self, positions: IntArray) -> Any:  # noqa: ANN401 - as `Encoder.collate`
         rows = self._tokens.order[positions]
         return self._encoder.collate([self._tokens.ids[row] for row in rows])
 
-    def _launch(self, positions: IntArray, collated: Callable[[], Any]) -> None:
+    def _start(self, positions: IntArray, collated: Callable[[], Any]) -> None:
         """Queue a batch on the device, then store the vectors of one batch.
 
         With prefetching, the method waits for the previous batch. Without prefetching, it waits
@@ -174,18 +174,18 @@ class EncoderPass:
         """
         self._before(positions)
         budget = self._budget(int(self._lengths(positions).max()))
-        fetch = within_memory(lambda: self._encoder.launch(collated()))
+        fetch = within_memory(lambda: self._encoder.start(collated()))
         if isinstance(fetch, Shortage):
             self._fetch(0)
             self._split(positions, fetch)
         else:
-            self._launched.append(_Launched(positions, budget, fetch))
+            self._started.append(_Started(positions, budget, fetch))
             self._fetch(1 if self._prefetch else 0)
 
     def _fetch(self, leave: int) -> None:
         """Store the vectors of the oldest batches, until only `leave` batches are queued."""
-        while len(self._launched) > leave:
-            positions, budget, fetch = self._launched.popleft()
+        while len(self._started) > leave:
+            positions, budget, fetch = self._started.popleft()
             vectors = within_memory(fetch)
             if isinstance(vectors, Shortage):
                 self._split(positions, vectors)
@@ -210,7 +210,7 @@ class EncoderPass:
         lengths = self._lengths(positions)
         self._budget.lower(int(lengths.max()), int(lengths.sum()))
         for half in np.array_split(positions, 2):
-            self._launch(half, partial(self._collate, half))
+            self._start(half, partial(self._collate, half))
 
     def _lengths(self, positions: IntArray) -> IntArray:
         lengths: IntArray = self._tokens.lengths[self._tokens.order[positions]]

@@ -1,169 +1,34 @@
-"""Create the job of ``virnucpro predict``, and compute a job from its inputs to its tables."""
+"""Compute a job from its inputs to its tables."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from virnucpro.bundles.bundle import open_bundle, viral_classes
-from virnucpro.bundles.manifest import Bundle, Classifier
-from virnucpro.bundles.published import published_names
-from virnucpro.classifier.calibration import read_calibration
-from virnucpro.classifier.call_options import CallOptions
-from virnucpro.classifier.decision import require_applicable
 from virnucpro.compute.in_process import CpuHeartbeat, InProcessRank
 from virnucpro.compute.preflight import check_disk_space, settled, usable_devices
 from virnucpro.compute.rank_launch import RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import assign_in_turn
-from virnucpro.encoders.registry import config_of, require_installed
-from virnucpro.errors import UsageError, VirnucproError
-from virnucpro.option import chosen_outputs, from_options
-from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.encoders.registry import config_of
+from virnucpro.errors import VirnucproError
 from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.creation import claimed, created, resumed
 from virnucpro.run.execution import Execution
-from virnucpro.run.job import Inputs, Job, inputs_of, require_inputs
-from virnucpro.run.options import PredictOptions
+from virnucpro.run.job import Job, require_inputs
 from virnucpro.run.outputs import survey_segments, write_outputs
 from virnucpro.run.report import prepare_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.sequences.entries import total_bytes
-from virnucpro.sequences.input_rules import InputRules
-from virnucpro.sequences.items import LEAST_BASES
-from virnucpro.sequences.records import Alphabet
-from virnucpro.sequences.spec import KIND_OF_ITEMS, IndexSpec, Pairs, default_min_length
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
 
 _SMALL: Final = 512 << 10
 """Bytes of inputs that this process computes before another process would have started."""
-
-FALLBACK: Final = "mini"
-"""Embedded bundle that scores whole windows."""
-
-
-@from_options(PredictOptions)
-def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
-    """Return the job of ``virnucpro predict``; the function `predict` computes it.
-
-    Parameters
-    ----------
-    inputs
-        FASTA or FASTQ files: one path or several; ``-`` for standard input.
-
-    Raises
-    ------
-    BundleError
-        If the bundle is missing or damaged; every file is verified.
-    UsageError
-        If there is no such bundle, it has no classifier, an option is invalid, or the rule of the
-        calls needs a calibration that the bundle lacks.
-    """
-    given: object = options.bundle
-    if not isinstance(given, str | os.PathLike | Bundle):
-        raise UsageError(f"invalid bundle {given!r}: give its name or folder")
-    opened = given if isinstance(given, Bundle) else open_bundle(os.fspath(given))
-    window = options.window
-    bundle = opened.name if given is opened else given
-    require_installed(opened.encoders, f"bundle {opened.name}")
-    if opened.head is None:
-        raise UsageError(
-            f"{bundle}: has encoders but no classifier. Compute vectors with virnucpro embed "
-            f"-e {bundle}/{opened.encoders[0].view}, or give a bundle with a classifier."
-        )
-    calls = _rule_of(options)
-    if calls is not None:
-        require_applicable(calls, calibrated=opened.calibration is not None)
-    kind = KIND_OF_ITEMS[opened.items]
-    scores_all = kind == "windows" or not options.fallback
-    second = None if scores_all else _fallback()
-    code = options.genetic_code
-    if kind == "windows" and code not in {None, opened.genetic_code}:
-        raise UsageError(
-            f"--genetic-code {code}: {bundle} has learnt code {opened.genetic_code} and reads no "
-            "other one; leave the option out"
-        )
-    spec = IndexSpec(
-        kind=kind,
-        alphabet=Alphabet.NUCLEOTIDE,
-        window=opened.window if window is None else window,
-        tiling=opened.tiling if options.tiling is None else options.tiling,
-        genetic_code=opened.genetic_code if code is None else code,
-        fallback=second is not None,
-        piece=opened.piece,
-        pairs=_pairs_of(options),
-    )
-    if kind == "windows" and window is not None and window < LEAST_BASES:
-        raise UsageError(
-            f"--window {window}: {bundle} cannot score windows of fewer than {LEAST_BASES} bases; "
-            "give a longer window"
-        )
-    least = options.min_length
-    if least is None:
-        fitted = opened.calibration and read_calibration(opened.calibration, opened.path)
-        least = default_min_length(spec, fitted.min_bases if fitted else None)
-    return Job(
-        command="predict",
-        inputs=inputs_of(inputs),
-        index=replace(spec, min_length=least),
-        encoders=opened.encoders,
-        model_name=opened.name,
-        model=opened.fingerprint,
-        options=options,
-        head=opened.head,
-        labels=opened.labels,
-        thresholds=dict(opened.thresholds),
-        fallback=second,
-        record=opened.record,
-        calibration=opened.calibration,
-        calls=calls,
-        classes=opened.classes,
-        viral_classes=viral_classes(opened),
-        extracts=_extracts_of(options),
-        rules=InputRules(strict=options.strict, max_record=options.max_record),
-        bundle_window=opened.window,
-        outputs={
-            **({"published_files": True} if opened.name in published_names() else {}),
-            **chosen_outputs(PredictOptions, options),
-        },
-        verified_precisions=opened.verified_precisions,
-    )
-
-
-def _pairs_of(options: PredictOptions) -> Pairs | None:
-    """Return where the mates of paired reads are; None for single sequences."""
-    if options.paired and options.interleaved:
-        raise UsageError("--paired is for mates in two files, --interleaved for one; give one")
-    return "interleaved" if options.interleaved else "files" if options.paired else None
-
-
-def _rule_of(options: PredictOptions) -> CallOptions | None:
-    """Return the rule of the calls; None if no option of it is given."""
-    given = {field.name: getattr(options, field.name) for field in fields(CallOptions)}
-    rule = {name: value for name, value in given.items() if value is not None}
-    return CallOptions(**rule) if rule else None
-
-
-def _extracts_of(options: PredictOptions) -> ExtractOptions | None:
-    """Return the choice of sequences; None if no option of it is given."""
-    if options.extract is None and options.compress is None:
-        return None
-    calls: Sequence[str] = ("viral",) if options.extract is None else options.extract
-    calls = calls.split(",") if isinstance(calls, str) else calls
-    return ExtractOptions(tuple(calls), bool(options.compress))
-
-
-@cache
-def _fallback() -> Classifier:
-    bundle = open_bundle(FALLBACK)
-    assert bundle.head is not None
-    return Classifier(bundle.encoders, bundle.head, bundle.fingerprint)
 
 
 def predict(job: Job, execution: Execution, reporter: Reporter | None = None) -> Outcome:
@@ -172,7 +37,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
     Parameters
     ----------
     job
-        Result of `predict_job` or `virnucpro.run.embed_job.embed_job`.
+        Result of `virnucpro.run.predict_job.predict_job` or `virnucpro.run.embed_job.embed_job`.
 
     Returns
     -------

@@ -130,15 +130,15 @@ class Encoder(ABC):
         return self
 
     def vectors(self, batch: Sequence[IntegerArray]) -> Float32Array:
-        """Return the vectors of tokenised sequences, as `launch`."""
-        return self.launch(self.collate(batch))()
+        """Return the vectors of tokenised sequences, as `start`."""
+        return self.start(self.collate(batch))()
 
     @abstractmethod
     def collate(self, batch: Sequence[IntegerArray]) -> Any:  # noqa: ANN401 - each encoder has its own type
-        """Return a batch of tokenised sequences for `launch`; another thread may call it."""
+        """Return a batch of tokenised sequences for `start`; another thread may call it."""
 
     @abstractmethod
-    def launch(self, batch: Any) -> Callable[[], Float32Array]:  # noqa: ANN401 - as above
+    def start(self, batch: Any) -> Callable[[], Float32Array]:  # noqa: ANN401 - as above
         """Start to encode a batch; return a function that waits for its vectors.
 
         Returns

@@ -288,7 +288,7 @@ class TorchEncoder(Encoder):
                 return self.module(batch)
             return self._joined(torch.cat([self.module(part) for part in batch.parts]), batch)
 
-    def launch(self, batch: PackedBatch | Chunked) -> Callable[[], Float32Array]:
+    def start(self, batch: PackedBatch | Chunked) -> Callable[[], Float32Array]:
         """Queue a batch on the device; return a function that waits for its vectors."""
         return start_copy_to_cpu(self.encode(batch))
 

@@ -2,20 +2,13 @@
 
 import operator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, SupportsIndex, TypeAlias, cast, get_args
+from typing import Any, Final, NamedTuple, SupportsIndex, cast
 
 import numpy as np
 
 from virnucpro.arrays import IntArray, IntegerArray
+from virnucpro.encoders.pooling_options import LONG, METHODS, OUTPUTS, Long, Method, Outputs
 from virnucpro.errors import UsageError
-
-Method: TypeAlias = Literal["mean", "cls", "max", "none"]
-Long: TypeAlias = Literal["truncate", "chunk-mean", "refuse"]
-Outputs: TypeAlias = Literal["vectors", "logits", "pseudo_perplexity"]
-
-METHODS = get_args(Method)
-LONG = get_args(Long)
-OUTPUTS = get_args(Outputs)
 
 
 class TokenLayout(NamedTuple):
@@ -111,11 +104,6 @@ class Pooling:
         """Return whether each token has a vector of its own."""
         return self.method == "none" or self.outputs == "logits"
 
-    @property
-    def is_default(self) -> bool:
-        """Return whether vectors are means of the last layer, for sequences of any length."""
-        return self == Pooling()
-
     def parameters(self) -> dict[str, Any]:
         """Return the values by the names of the options of ``virnucpro embed``, for JSON."""
         method = {
@@ -134,7 +122,7 @@ class Pooling:
             If the model lacks a layer or a first special token, or its limit is exceeded.
         """
         if not layout.n_layers:
-            if not self.is_default:
+            if self != Pooling():
                 raise UsageError(
                     f"{name} has no choice of pooling and layers: --outputs, --pooling, --layer, "
                     "--max-length and --long need ESM-2, DNABERT-S or a Hugging Face model."

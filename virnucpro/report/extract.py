@@ -206,14 +206,10 @@ def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:
             "record": integers(index.record_origins(pieces.record[rows])[1]),
         }
         columns = [
-            [f"{name}={_SPACE.sub(_encoded, cell)}" for cell in cells]
+            [f"{name}={_SPACE.sub(lambda space: quote(space[0]), cell)}" for cell in cells]
             for name, cells in fields.items()
         ]
         yield from map(" ".join, zip(pieces.names(rows), *columns, strict=True))
-
-
-def _encoded(space: re.Match[str]) -> str:
-    return quote(space[0])
 
 
 def _entries(

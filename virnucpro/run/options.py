@@ -7,14 +7,14 @@ import os
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from virnucpro.classifier.call_options import PRESETS, PresetName
+from virnucpro.encoders.pooling_options import LONG, METHODS, OUTPUTS, Long, Method, Outputs
 from virnucpro.option import declaration, inner_share, integer_from, like, option, positive, share
 from virnucpro.sequences.entries import MAX_RECORD
 
 if TYPE_CHECKING:
-    from virnucpro.encoders.pooling import Long, Method, Outputs
     from virnucpro.sequences.windows import Tiling
 
 EmbeddingsDtype: TypeAlias = Literal["fp16", "fp32", "none"]
@@ -39,7 +39,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _stored_vectors(text: str) -> str:
-    if text not in ("fp16", "fp32", "none"):
+    if text not in get_args(EmbeddingsDtype):
         raise ArgumentTypeError(
             f"{text!r} is not fp16, fp32 or none; name the input files before this option"
         )
@@ -60,7 +60,7 @@ class PredictOptions:
     precision: PrecisionChoice = option(
         "auto",
         "--precision",
-        choices=("auto", "fp32", "fp16", "bf16"),
+        choices=get_args(PrecisionChoice),
         group="model",
         help="floating-point precision of the encoders; auto: a resumed run keeps its precision; "
         "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
@@ -259,20 +259,20 @@ class EmbedOptions:
         ),
     )
     precision: PrecisionChoice = like(PredictOptions, "precision")
-    outputs: "Outputs" = option(
+    outputs: Outputs = option(
         "vectors",
         "--outputs",
-        choices=("vectors", "logits", "pseudo_perplexity"),
+        choices=OUTPUTS,
         group="vectors",
         help="in the place of vectors, of a masked language model: logits of the whole vocabulary "
         "for each token, or the pseudo-perplexity of each sequence (each token is hidden once, in "
         "a forward pass of its own)",
         in_numbers=True,
     )
-    pooling: "Method" = option(
+    pooling: Method = option(
         "mean",
         "--pooling",
-        choices=("mean", "cls", "max", "none"),
+        choices=METHODS,
         group="vectors",
         help="vector of a sequence: mean or maximum over its tokens, or the first special token; "
         "none: one vector per token (residue)",
@@ -300,10 +300,10 @@ class EmbedOptions:
         default_text="no limit but that of the model",
         in_numbers=True,
     )
-    long: "Long" = option(
+    long: Long = option(
         "refuse",
         "--long",
-        choices=("truncate", "chunk-mean", "refuse"),
+        choices=LONG,
         group="vectors",
         help="longer sequences: use their first tokens, use the mean of chunks, or list them in "
         "quarantine.tsv without a vector",

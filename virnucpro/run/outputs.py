@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from virnucpro.report.extract import write_extract, write_region_extract, write_
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
-from virnucpro.run.manifest import Launch, Manifest, is_manifest, read_manifest
+from virnucpro.run.manifest import Manifest, is_manifest, read_manifest
 from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run
@@ -149,8 +149,6 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
     written.update(_write_region_files(target, scores, options))
     write_table(target.predictions, Predictions, scores)
     written.update(_write_extracts(target, scores, options))
-    if "viral" in options.calls:
-        written.add(_write_viruses(target, scores, compressed=options.compress))
     if manifest.outputs.get("genes"):
         viral = (scores.calls.call == Call.VIRAL) | scores.provirus
         write_genes(target.genes, scores.index, viral)
@@ -165,7 +163,8 @@ def _write_extracts(
 ) -> Iterator[Path]:
     """Write the sequences of the chosen calls; yield the paths of the files.
 
-    The files are FASTQ if the index has qualities.
+    The files are FASTQ if the index has qualities. viruses.fasta has proviruses by stretch, and
+    other viral records whole.
     """
     fastq = scores.index.has_qualities
     for number, call in enumerate(CALL_NAMES):
@@ -175,14 +174,11 @@ def _write_extracts(
             numbers = scores.records.score, scores.calls.probability
             write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
             yield path
-
-
-def _write_viruses(target: RunDirectory, scores: RunScores, *, compressed: bool) -> Path:
-    """Write viruses.fasta and return its path: proviruses by stretch, other viral records whole."""
-    path, calls = target.viruses(compressed=compressed), scores.calls
-    whole = (calls.call == Call.VIRAL) & ~scores.provirus
-    write_viruses(path, scores.index, whole, calls.probability, scores.inserted)
-    return path
+    if "viral" in options.calls:
+        path = target.viruses(compressed=options.compress)
+        whole = (scores.calls.call == Call.VIRAL) & ~scores.provirus
+        write_viruses(path, scores.index, whole, scores.calls.probability, scores.inserted)
+        yield path
 
 
 def call_run(run: Run, coverage: Coverage) -> RunScores:
@@ -260,7 +256,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
         files=tuple(path for path in run.paths.results if path.exists()),
         precision=run.manifest.parameters["precision"],
-        again=_recomputed_rows(_launches(run, reporter)),
+        again=_recomputed_rows(run, reporter),
         missing_units=coverage.missing,
         copies=coverage.n_copies,
         rejected=coverage.rejected_paths,
@@ -301,18 +297,15 @@ def _nothing_scored(
     return f"no sequence {'was scored' if predicts else 'has a vector'}: {reasons}. {advice}."
 
 
-def _launches(run: Run, reporter: Reporter) -> Iterator[Launch]:
-    """Yield the launches of the run and of its parts; an unreadable part is a warning."""
-    yield from run.manifest.launches
+def _recomputed_rows(run: Run, reporter: Reporter) -> dict[str, int]:
+    """Count the recomputed rows of the run and of its parts; an unreadable part is a warning."""
+    launches = [*run.manifest.launches]
     for part in map(run.paths.part, run.paths.part_names()):
         try:
             if is_manifest(part.run_json):  # a task may be killed before it has written this file
-                yield from read_manifest(part).launches
+                launches += read_manifest(part).launches
         except (RunError, OSError) as error:
             reporter.warn(f"{error} Rows that its task recomputed are not counted.")
-
-
-def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
     records = (record for launch in launches for record in launch.ranks.values())
     return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
 

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,7 @@ from virnucpro.launch_dir import JSON_NAME, TASKS_NAME
 from virnucpro.report.multiqc import write_multiqc
 from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
-from virnucpro.report.reading.launch_gaps import LaunchGaps, read_launch_gaps
+from virnucpro.report.reading.launch_gaps import read_launch_gaps
 from virnucpro.report.reading.records import find_record
 from virnucpro.run.manifest import is_manifest, read_manifest
 from virnucpro.run.reporter import Reporter
@@ -76,8 +75,7 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
         If a folder is not a run of predict, or has no tables, or they are damaged, or the report
         cannot be written; an existing file is unchanged.
     """
-    found = find_runs(folders, reporter)
-    runs = found.runs
+    runs, missing = find_runs(folders, reporter)
     if not runs:
         raise StoreError("none of the runs has tables, so that there is nothing to report")
     if output is None and len(runs) > 1:
@@ -92,7 +90,7 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     names = sample_names([run.root for run in runs])
     facts = _all_facts(runs, names, for_multiqc=output is None)
     try:
-        _write(path, facts, len(runs), found.missing)
+        _write(path, facts, len(runs), missing)
     except RunError as error:
         if output is None and isinstance(error.__cause__, OSError):
             raise RunError(
@@ -107,7 +105,7 @@ def _all_facts(
     runs: Sequence[RunDirectory], names: Sequence[str], *, for_multiqc: bool
 ) -> Iterator[RunFacts]:
     for run, name in zip(runs, names, strict=True):
-        facts = _facts(run, name, working=is_held(run.lock))
+        facts = _facts(run, name)
         if for_multiqc:
             write_multiqc(facts)
         yield facts
@@ -117,19 +115,6 @@ def _write(path: Path, runs: Iterable[RunFacts], n_runs: int, missing: Sequence[
     from virnucpro.report.html.page import write_page  # noqa: PLC0415 - imports Jinja2
 
     write_page(path, runs, n_runs, missing)
-
-
-def read_run(folder: Path) -> RunFacts:
-    """Read the tables of one run.
-
-    Raises
-    ------
-    RunError, StoreError
-        As for `report_on`.
-    """
-    run = RunDirectory(folder)
-    _require_tables(run)
-    return _facts(run, sample_names([folder])[0], working=is_held(run.lock))
 
 
 def plot_run(
@@ -164,8 +149,10 @@ def plot_run(
     from virnucpro.report.plots import plot_record, plot_scores  # noqa: PLC0415 - matplotlib
 
     require_place(output)
-    facts = read_run(folder)
-    if output.exists() and facts.run.owns(output):
+    run = RunDirectory(folder)
+    _require_tables(run)
+    facts = _facts(run, sample_names([folder])[0])
+    if output.exists() and run.owns(output):
         raise UsageError(f"{output} is a file of the run: choose another name")
     if name is None and record is None:
         plot_scores(facts, output)
@@ -173,8 +160,8 @@ def plot_run(
         plot_record(facts, find_record(facts.records.table, name, file, record), output)
 
 
-def _facts(run: RunDirectory, sample: str, *, working: bool) -> RunFacts:
-    return read_facts(run, read_manifest(run).as_json(), sample, working=working)
+def _facts(run: RunDirectory, sample: str) -> RunFacts:
+    return read_facts(run, read_manifest(run).as_json(), sample, working=is_held(run.lock))
 
 
 def _require_tables(run: RunDirectory) -> None:
@@ -231,17 +218,10 @@ def _longer_names(path: Path) -> list[str]:
 _NAMED: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRuns:
-    """Runs with tables, and sentences on what the report lacks beside them."""
+def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDirectory], list[str]]:
+    """Return the runs with tables in `folders`, and sentences on what the report lacks.
 
-    runs: Sequence[RunDirectory]
-    missing: Sequence[str]
-
-
-def find_runs(folders: Sequence[Path], reporter: Reporter) -> FoundRuns:
-    """Return the runs in `folders`: each is a run, or a folder of runs, such as that of launch.
-
+    Each folder is that of a run, or a folder of runs, such as that of launch.
     Runs below a folder that cannot have a report, and files of a launch without a result, are left
     out, with a warning.
 
@@ -254,33 +234,29 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> FoundRuns:
     """
     found: dict[Path, None] = {}
     left_out: list[Path] = []
-    launches: dict[Path, None] = {}
+    of_files: dict[Path, None] = {}
     for folder in folders:
         below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
         for path in below or [folder]:
             if (path / JSON_NAME).is_file() and not is_manifest(path / "run.json"):
-                launches[path] = None
+                of_files[path] = None
             elif below and not RunDirectory(path).predictions.is_file():
                 left_out.append(path)
             else:
                 found[path] = None
-    gaps = [gap for gap in (read_launch_gaps(path, found) for path in launches) if gap.files]
-    of_launches = {path for gap in gaps for path in gap.folders()}
-    alone = [str(path) for path in left_out if path not in of_launches]
+    gaps = [gap for gap in (read_launch_gaps(path, found) for path in of_files) if gap.files]
+    listed = {path for gap in gaps for path in gap.folders()}
+    alone = [str(path) for path in left_out if path not in listed]
     missing = [text for gap in gaps for text in gap.sentences()]
     for gap in gaps:
-        reporter.warn(_shortly(gap))
+        head, *files = gap.sentences()
+        reporter.warn(f"{head} {'; '.join(files)}")
     if alone:
         names = ", ".join(alone[:_NAMED]) + ", ..." * (len(alone) > _NAMED)
         text = f"{len(alone):,} runs without predictions.tsv are left out: {names}"
         reporter.warn(text)
         missing.append(text)
-    return FoundRuns([RunDirectory(path) for path in found], missing)
-
-
-def _shortly(gaps: LaunchGaps) -> str:
-    head, *files = gaps.sentences()
-    return f"{head} {'; '.join(files)}"
+    return [RunDirectory(path) for path in found], missing
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -295,10 +271,6 @@ def _below(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
             yield path
-        elif path.is_dir() and not path.is_symlink() and not _is_of_launch(path):
-            yield from _below(path)
-
-
-def _is_of_launch(path: Path) -> bool:
-    """Return whether a folder holds the tables of the tasks of a launch."""
-    return path.name == TASKS_NAME and (path.parent / JSON_NAME).is_file()
+        elif path.is_dir() and not path.is_symlink():
+            of_tasks = path.name == TASKS_NAME and (folder / JSON_NAME).is_file()
+            yield from () if of_tasks else _below(path)

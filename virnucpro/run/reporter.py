@@ -62,8 +62,8 @@ class Reporter:
     def stage(self, text: str) -> None:
         """Report the start of a stage of the run; `text` describes the stage."""
 
-    def share(self, finished: float) -> None:
-        """Report the finished share of the stage, from 0 to 1."""
+    def finished(self, part: float) -> None:
+        """Report which part of the stage is finished, from 0 to 1."""
 
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Report how many records and letters of the inputs have been read."""
@@ -100,19 +100,15 @@ class _Pace:
         self._started = clock()
         self._first: float | None = None
         self._loaded = False
-        self._share = 0.0
-        self._share_at_first = 0.0
+        self.finished = 0.0
+        self._at_first = 0.0
 
     def update(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         done = sum(status.done for status in statuses.values())
-        self._share = min(1.0, done / max(1, self._work.rows))
+        self.finished = min(1.0, done / max(1, self._work.rows))
         self._loaded |= any(status.began_at for status in statuses.values())
         if self._first is None and done:
-            self._first, self._share_at_first = self._clock(), self._share
-
-    @property
-    def share(self) -> float:
-        return self._share
+            self._first, self._at_first = self._clock(), self.finished
 
     @property
     def elapsed(self) -> float:
@@ -125,12 +121,12 @@ class _Pace:
         """
         work = self._work
         whole = f"{self._amount(work.letters)}{' of all tasks' * work.shared}"
-        parts = [f"{self._amount(self._share * work.letters)} of {whole}"]
-        parts.append(f"{round(self._share * work.records):,} of {work.records:,} sequences")
+        parts = [f"{self._amount(self.finished * work.letters)} of {whole}"]
+        parts.append(f"{round(self.finished * work.records):,} of {work.records:,} sequences")
         times = []
         # Models are loaded before the first row: the rate is that of the time after it.
         since = 0.0 if self._first is None else self._clock() - self._first
-        gained = self._share - self._share_at_first
+        gained = self.finished - self._at_first
         rate = gained / since if since > 0 else 0.0
         if rate > 0:
             times.append(f"{self._amount(rate * work.letters)}/s")
@@ -138,7 +134,7 @@ class _Pace:
             times.append("first batch" if self._loaded else f"loading {work.model}")
         times.append(f"{duration(self.elapsed)} elapsed")
         if rate > 0 and not work.shared:
-            times.append(f"{duration((1 - self._share) / rate)} left")
+            times.append(f"{duration((1 - self.finished) / rate)} left")
         separator = ", " if width >= _WIDE else ",\n"
         return separator.join((", ".join(parts), ", ".join(times)))
 
@@ -151,7 +147,7 @@ class _Pace:
     def last_line(self) -> str:
         """Return what was computed, and how fast."""
         work, seconds = self._work, max(self.elapsed, 1e-9)
-        letters = self._share * work.letters
+        letters = self.finished * work.letters
         return (
             f"computed {self._amount(letters)} in {duration(seconds)} "
             f"({self._amount(letters / seconds)}/s)"
@@ -192,7 +188,7 @@ class Lines:
             workers = (
                 f"{n} {self._pace.activity(status)}" for n, status in sorted(statuses.items())
             )
-            say(f"{self._pace.share:.0%}: {self._pace.text()}; workers: {', '.join(workers)}")
+            say(f"{self._pace.finished:.0%}: {self._pace.text()}; workers: {', '.join(workers)}")
 
     def end(self) -> None:
         """Print what was computed."""
@@ -265,7 +261,7 @@ class Bars:
             return
         self._pace.update(statuses)
         text = self._pace.text(self._console.width)
-        self._progress.update(self._whole, completed=self._pace.share, text=text)
+        self._progress.update(self._whole, completed=self._pace.finished, text=text)
         for rank, status in sorted(statuses.items()):
             if rank not in self._workers:
                 self._workers[rank] = self._progress.add_task(f"worker {rank}", text="")
@@ -399,11 +395,11 @@ class CommandReporter(Reporter):
         if not self._quiet:
             say(text)
 
-    def share(self, finished: float) -> None:
-        """Show the finished share of the stage that was printed last."""
+    def finished(self, part: float) -> None:
+        """Show which part of the stage that was printed last is finished."""
         raise_if_asked_to_stop()
         if self._view is not None:
-            self._view.stage(self._stage, finished)
+            self._view.stage(self._stage, part)
 
     def warn(self, text: str) -> None:
         """Print a warning, also in quiet mode; a repeated text is printed only once."""

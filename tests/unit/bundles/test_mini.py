@@ -4,8 +4,8 @@ import pytest
 from virnucpro.bundles.bundle import describe_bundle, open_bundle
 from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.head import load_head
-from virnucpro.compute.predict import FALLBACK
 from virnucpro.encoders.registry import load_encoder
+from virnucpro.run.predict_job import FALLBACK
 
 MAX_BYTES = 16_000_000
 

@@ -7,12 +7,12 @@ from virnucpro.classifier.calibration import RecordCalibration
 from virnucpro.classifier.head import load_head
 from virnucpro.classifier.regions import SpanScores, local_log_odds
 from virnucpro.compute.in_memory import compute_in_memory
-from virnucpro.compute.predict import predict_job
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.encoders.genes.genes import SPAN
 from virnucpro.encoders.genes.inputs import N_INPUTS
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 
 PIECE = 32_000

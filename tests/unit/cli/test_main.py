@@ -12,9 +12,9 @@ import pytest
 
 from virnucpro import bundles
 from virnucpro.cli.main import main
-from virnucpro.compute.predict import predict_job
 from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.signals import StopRequested
 

@@ -7,10 +7,11 @@ from record_bundle import save_record_bundle
 from samples import random_records
 
 from virnucpro.compute.in_memory import compute_in_memory
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory

@@ -7,8 +7,9 @@ import pytest
 from samples import random_records
 
 from virnucpro.compute import rank_launch
-from virnucpro.compute.predict import predict, predict_job, run_in_process
+from virnucpro.compute.predict import predict, run_in_process
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run_progress import read_progress
 from virnucpro.run.verify import verify_run

@@ -6,7 +6,6 @@ import pytest
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.compute import preflight
-from virnucpro.compute.predict import predict_job
 from virnucpro.compute.preflight import (
     default_precision,
     settled,
@@ -18,6 +17,7 @@ from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import read_manifest
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 
@@ -47,7 +47,7 @@ def test_auto_follows_device_size_and_the_card(kind, flags, n_bytes, verified, w
 def test_a_job_carries_what_the_card_verified(monkeypatch):
     metrics = {"verified_precisions": ["bf16"]}
     opened = replace(open_bundle("mini"), metrics=metrics)
-    monkeypatch.setattr("virnucpro.compute.predict.open_bundle", lambda _: opened)
+    monkeypatch.setattr("virnucpro.run.predict_job.open_bundle", lambda _: opened)
     assert predict_job([EXAMPLE]).verified_precisions == ("bf16",)
     assert replace(opened, metrics={}).verified_precisions == ()
 

@@ -3,13 +3,14 @@ from types import SimpleNamespace
 import pytest
 
 from virnucpro.compute import preflight as fitting
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.compute.preflight import check_device_memory, settled
 from virnucpro.encoders.memory import PROCESS_BYTES, memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.devices import Device
 

@@ -3,12 +3,12 @@ from dataclasses import asdict, replace
 import pytest
 
 from virnucpro.compute import preflight
-from virnucpro.compute.predict import predict_job
 from virnucpro.compute.preflight import devices_of, ranks_that_fit
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.registry import PUBLISHED
 from virnucpro.errors import UsageError
 from virnucpro.run.execution import Execution
+from virnucpro.run.predict_job import predict_job
 from virnucpro.runtime.devices import Device
 
 GB = 1 << 30

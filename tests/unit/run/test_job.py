@@ -7,13 +7,14 @@ import pytest
 
 from virnucpro.cluster.work import job_of_run
 from virnucpro.compute import preflight
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.errors import InputError, UsageError
 from virnucpro.option import options_of
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import Manifest, read_manifest
 from virnucpro.run.options import EmbedOptions, PredictOptions
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.write_frames import write_frames
 from virnucpro.run_dir import RunDirectory
 

@@ -148,13 +148,13 @@ def _run(arguments: argparse.Namespace) -> int:
             for path in write_fragments(evaluation, execution, reporter):
                 print(path)
             return ExitCode.OK
-        result = evaluate(evaluation, execution, reporter)
+        comparison, written = evaluate(evaluation, execution, reporter)
     if arguments.json:
         print((arguments.outdir / "evaluation.json").read_text(), end="")
     else:
-        print(as_text(result.comparison, arguments.prevalence))
+        print(as_text(comparison, arguments.prevalence))
     if not arguments.quiet:
-        for path in result.written:
+        for path in written:
             if path.suffix != ".svg":
                 say(f"written: {path}")
     return ExitCode.OK

@@ -18,6 +18,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.compute.predict import predict_job
+    from virnucpro.run.predict_job import predict_job
 
     return run_job(arguments, predict_job, PredictOptions)

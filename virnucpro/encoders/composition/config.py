@@ -17,25 +17,51 @@ FEATURES_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class CompositionConfig(EncoderConfig):
+class LettersConfig(EncoderConfig):
+    """Settings of an encoder that counts letters: their version. It has no layers.
+
+    Attributes
+    ----------
+    counted, version
+        What the encoder computes, and the version that this program computes.
+    """
+
+    view: ClassVar[View] = "nucleotide"
+    with_torch: ClassVar[bool] = False
+    counted: ClassVar[str]
+    version: ClassVar[int]
+
+    features: int
+
+    def check(self, source: Path) -> None:
+        """Raise BundleError if the features have another version."""
+        if self.features != self.version:
+            raise BundleError(
+                f"{source}: has version {self.features} of the {self.counted}; this version of "
+                f"virnucpro computes version {self.version}. Use a version of virnucpro that "
+                "computes the other one, or another bundle."
+            )
+
+    @property
+    def layout(self) -> TokenLayout:
+        """The encoder has no layers."""
+        return TokenLayout(0)
+
+
+@dataclass(frozen=True, slots=True)
+class CompositionConfig(LettersConfig):
     """Version of the features, and NCBI's number of the genetic code for codons and stops."""
 
     architecture: ClassVar[str] = "composition"
-    view: ClassVar[View] = "nucleotide"
     batch_tokens: ClassVar[int] = 1 << 18
-    with_torch: ClassVar[bool] = False
+    counted: ClassVar[str] = "composition features"
+    version: ClassVar[int] = FEATURES_VERSION
 
-    features: int
     genetic_code: int
 
     def check(self, source: Path) -> None:
         """Raise BundleError if the features have another version or the genetic code is unknown."""
-        if self.features != FEATURES_VERSION:
-            raise BundleError(
-                f"{source}: has version {self.features} of the composition features; this "
-                f"version of virnucpro computes version {FEATURES_VERSION}. Use a version of "
-                "virnucpro that computes them, or another bundle."
-            )
+        LettersConfig.check(self, source)
         try:
             genetic_code(self.genetic_code)
         except UsageError as error:
@@ -45,11 +71,6 @@ class CompositionConfig(EncoderConfig):
     def dim(self) -> int:
         """Number of values in an output vector."""
         return DIM
-
-    @property
-    def layout(self) -> TokenLayout:
-        """The encoder has no layers."""
-        return TokenLayout(0)
 
     def tensor_shapes(self) -> Shapes:
         """Return an empty dict: the encoder has no weights."""

@@ -27,7 +27,7 @@ class CompositionEncoder(LettersEncoder):
 
     code: GeneticCode
 
-    def launch(self, batch: list[bytes]) -> Callable[[], Float32Array]:
+    def start(self, batch: list[bytes]) -> Callable[[], Float32Array]:
         """Return a function that returns the features, (n, dim) float32."""
         found = features(batch, self.code)
         return lambda: found

@@ -27,10 +27,10 @@ from virnucpro.encoders.composition.letters import (
 )
 from virnucpro.encoders.composition.stretches import (
     FRAMES,
+    OPPOSITE,
     Stretches,
     codon_weights,
     find_stretches,
-    opposite,
 )
 from virnucpro.sequences.translation import CODON_LETTERS, GeneticCode
 
@@ -171,7 +171,7 @@ def first_start(coding: Coding, counts: IntArray) -> FloatArray:
 def _codons_at(letters: Letters, step: IntArray, window: IntArray, position: IntArray) -> IntArray:
     """Return codons in reading direction; `window` is the number of each position's window."""
     found = letters.codons[position]
-    return np.where(step[window] < 0, _opposites()[found], found).astype(np.int64)
+    return np.where(step[window] < 0, OPPOSITE[found], found).astype(np.int64)
 
 
 def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
@@ -180,13 +180,6 @@ def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
     np.cumsum(values, out=until[1:])
     last = len(values)
     found: IntArray = until[np.minimum(ends, last)] - until[np.minimum(starts, last)]
-    return found
-
-
-@lru_cache
-def _opposites() -> ByteArray:
-    found = np.arange(256, dtype=np.uint8)
-    found[:UNKNOWN_CODON] = [opposite(codon) for codon in range(UNKNOWN_CODON)]
     return found
 
 

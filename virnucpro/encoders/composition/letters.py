@@ -22,8 +22,10 @@ UNKNOWN_CODON = 64
 
 _UNKNOWN = 4
 NUMBERS = bytes(
-    CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _UNKNOWN for letter in range(256)
+    CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _UNKNOWN
+    for letter in bytes(range(256)).upper()
 )
+"""Number of each letter in either case; 4 for others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, Int32Array, IntArray
+from virnucpro.arrays import Int32Array, IntArray
 from virnucpro.encoders.composition.letters import GAP, UNKNOWN_CODON, Letters
 from virnucpro.sequences.translation import GeneticCode
 
@@ -56,10 +56,10 @@ class Stretches:
     known: IntArray
 
 
-def opposite(codon: int) -> int:
-    """Return the number of the reverse complement of a codon."""
-    first, second, third = codon >> 4, codon >> 2 & 3, codon & 3
-    return (third ^ 2) << 4 | (second ^ 2) << 2 | first ^ 2
+_CODONS = np.arange(UNKNOWN_CODON)
+OPPOSITE = np.full(2 * UNKNOWN_CODON, UNKNOWN_CODON, np.uint8)
+OPPOSITE[:UNKNOWN_CODON] = (_CODONS & 3 ^ 2) << 4 | (_CODONS & 12 ^ 8) | _CODONS >> 4 ^ 2
+"""Number of the reverse complement of each codon."""
 
 
 def find_stretches(letters: Letters, code: GeneticCode) -> Stretches:
@@ -149,9 +149,9 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
     weight in the bits from 24 on, and below it the place of its break, in bases from the start of
     the window. The largest key of a frame is that of its longest stretch.
     """
-    table = _tables(code, reverse)
-    breaks = np.flatnonzero(table.breaks[frames.codons])
-    sums = np.cumsum(table.weights[frames.codons], dtype=np.int64)[breaks]
+    weights = codon_weights(code, reverse)[frames.codons]
+    breaks = np.flatnonzero(weights == 0)
+    sums = np.cumsum(weights, dtype=np.int64)[breaks]
     # Stretch i ends at break i. The first codon of all is in a gap, thus a break.
     weights = np.diff(sums, prepend=0)
     segments = np.searchsorted(breaks, frames.segments)
@@ -167,27 +167,15 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
     return _Strand(*map(frames.by_window, (keys, longest, last, stops)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    breaks: BoolArray
-    weights: Int32Array
-
-
 @lru_cache
-def _tables(code: GeneticCode, reverse: bool) -> _Tables:  # noqa: FBT001 - a cached lookup
-    read = [opposite(codon) if reverse else codon for codon in range(UNKNOWN_CODON)]
-    breaks = np.ones(256, dtype=np.bool_)
-    weights = np.zeros(256, dtype=np.int32)
-    for codon in range(UNKNOWN_CODON):
-        breaks[codon] = code[read[codon]] == _STOP
-        if not breaks[codon]:
-            weights[codon] = (1 << _CODON_BITS) + _tie_weight(read[codon])
-    return _Tables(breaks, weights)
-
-
-def codon_weights(code: GeneticCode, reverse: bool) -> Int32Array:  # noqa: FBT001 - as `_tables`
+def codon_weights(code: GeneticCode, reverse: bool) -> Int32Array:  # noqa: FBT001 - a cached lookup
     """Return the weight of each codon of a strand in the choice of a stretch; 0 for breaks."""
-    return _tables(code, reverse).weights
+    weights = np.zeros(2 * UNKNOWN_CODON, dtype=np.int32)
+    for codon in range(UNKNOWN_CODON):
+        read = int(OPPOSITE[codon]) if reverse else codon
+        if code[read] != _STOP:
+            weights[codon] = (1 << _CODON_BITS) + _tie_weight(read)
+    return weights
 
 
 def _tie_weight(codon: int) -> int:

@@ -38,7 +38,7 @@ class GenesEncoder(LettersEncoder):
         """
         return replace(self, dim=self.dim + MOST_SPANS, judge=judge)
 
-    def launch(self, batch: list[bytes]) -> Callable[[], Float32Array]:
+    def start(self, batch: list[bytes]) -> Callable[[], Float32Array]:
         """Return a function that returns the vectors, (n, dim) float32."""
         if not batch:
             return lambda: np.empty((0, self.dim), np.float32)

@@ -44,22 +44,22 @@ _SPREADS: Final = ("gc3", "hydropathy", "charge")
 
 LAYOUT: Final = {
     "bases": ("known", "unknown"),
-    "words": tuple(f"4 {one}" for one in NAMES_OF_4),
-    "codons": tuple(f"gene {one}" for one in all_words(3)),
+    "words": tuple(f"4 {name}" for name in NAMES_OF_4),
+    "codons": tuple(f"gene {codon}" for codon in all_words(3)),
     "dipeptides": tuple(f"{chr(a)}{chr(b)}" for a in AMINO_ACIDS for b in AMINO_ACIDS),
-    "frame": tuple(f"frame {one}" for one in all_words(3)),
-    "levels": tuple(f"level {one}" for one in range(_LEVELS)),
+    "frame": tuple(f"frame {codon}" for codon in all_words(3)),
+    "levels": tuple(f"level {level}" for level in range(_LEVELS)),
     "changes": ("same frame", "same strand", "other strand"),
     "genes": ("genes", "complete", "known start", "known stop", "gene codons", "gene score"),
     "strand": ("forward codons", "reverse codons"),
-    "lengths": tuple(f"complete >= {one}" for one in _LENGTHS[:-1]),
+    "lengths": tuple(f"complete >= {length}" for length in _LENGTHS[:-1]),
     "starts": ("ATG", "GTG", "TTG"),
     "stops": ("TAA", "TAG", "TGA"),
-    "gaps": tuple(f"{kind} gap >= {one}" for kind in ("same", "switch") for one in _GAPS[:-1]),
+    "gaps": tuple(f"{kind} gap >= {gap}" for kind in ("same", "switch") for gap in _GAPS[:-1]),
     "motifs": (*MOTIFS, "no motif"),
-    "spacers": tuple(f"spacer >= {one}" for one in _SPACERS[:-1]),
-    "upstream": tuple(f"zone {zone} {one}" for zone in range(_ZONES) for one in "TCAG"),
-    "spreads": tuple(f"{one} {of}" for one in _SPREADS for of in ("sum", "square")),
+    "spacers": tuple(f"spacer >= {spacer}" for spacer in _SPACERS[:-1]),
+    "upstream": tuple(f"zone {zone} {letter}" for zone in range(_ZONES) for letter in "TCAG"),
+    "spreads": tuple(f"{name} {of}" for name in _SPREADS for of in ("sum", "square")),
     "small": ("small hydrophobic", "acidic", "small basic"),
 }
 """Names of the sums by part."""
@@ -74,7 +74,7 @@ PARTS: Final = {
 
 _BATCH: Final = 64
 RESIDUES: Final = np.array(
-    [max(AMINO_ACIDS.find(bytes([CODE[one]])), 0) for one in range(64)], np.uint8
+    [max(AMINO_ACIDS.find(bytes([CODE[codon]])), 0) for codon in range(64)], np.uint8
 )
 _IS_GC3: Final = np.arange(64) & 1
 HYDROPATHY: Final = np.array(PROPERTIES["hydropathy"])[RESIDUES]
@@ -106,7 +106,7 @@ class CodingParts:
 def cut(record: bytes) -> list[bytes]:
     """Return the spans of a record: equal lengths, without overlap."""
     n = max(1, -(-len(record) // SPAN))
-    ends = [len(record) * one // n for one in range(n + 1)]
+    ends = [len(record) * number // n for number in range(n + 1)]
     return [record[a:b] for a, b in pairwise(ends)]
 
 
@@ -149,7 +149,7 @@ def columns_of_4() -> NDArray[np.int64]:
     number = {name: i for i, name in enumerate(NAMES_OF_4)}
     words = all_words(4)
     either = (
-        number.get(one, number.get(reverse_complement(one.encode()).decode())) for one in words
+        number.get(word, number.get(reverse_complement(word.encode()).decode())) for word in words
     )
     columns = np.full(1024, len(NAMES_OF_4))
     columns[:256] = list(either)
@@ -251,7 +251,7 @@ def _count_borders(spans: Spans, genes: Genes, found: IntArray) -> None:
     kind = np.full(len(letters), len(MOTIFS))
     spacer = np.zeros(len(letters), np.int64)
     for number, motif in enumerate(MOTIFS):
-        wanted = np.array([b"TCAG".index(one) for one in motif.encode()])
+        wanted = np.array([b"TCAG".index(letter) for letter in motif.encode()])
         views = np.lib.stride_tricks.sliding_window_view(letters, len(motif), axis=1)
         hits = (views == wanted).all(axis=2)
         new = hits.any(axis=1) & (kind == len(MOTIFS))

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray
-from virnucpro.encoders.composition.letters import UNKNOWN_CODON, codon_number
-from virnucpro.encoders.composition.stretches import opposite
-from virnucpro.sequences.translation import CODON_LETTERS, genetic_code
+from virnucpro.encoders.composition.letters import NUMBERS, UNKNOWN_CODON, codon_number
+from virnucpro.encoders.composition.stretches import OPPOSITE
+from virnucpro.sequences.translation import genetic_code
 
 SPAN: Final = 4_000
 """Maximum bases of a span."""
@@ -38,17 +38,11 @@ CODE: Final = genetic_code(11)
 _LEAST_SCORE: Final = 8 * UNIT
 _OVERLAP: Final = 60
 _OVERLAP_SHARE: Final = 0.4
-_UNKNOWN: Final = 4
 
 Scores = NDArray[np.int16]
 """(GC_CLASSES, 128) int16: the score of each codon; of unknown codons 0."""
 
-NUMBERS: Final = bytes(
-    CODON_LETTERS.index(letter) if letter in CODON_LETTERS else _UNKNOWN
-    for letter in bytes(range(256)).upper()
-)
-_OPPOSITE: Final = np.array([opposite(one) for one in range(64)] + [UNKNOWN_CODON] * 64, np.uint8)
-IS_STOP: Final = np.array([CODE[one] == ord("*") for one in range(64)] + [False] * 64)
+IS_STOP: Final = np.array([CODE[codon] == ord("*") for codon in range(64)] + [False] * 64)
 _BREAKS: Final = IS_STOP | (np.arange(128) >= UNKNOWN_CODON)
 
 
@@ -85,7 +79,7 @@ class Spans:
         lengths = np.fromiter(map(len, spans), np.int64, len(spans))
         step = 3 * BLOCK
         width = -(-(int(lengths.max()) + 2) // step) * step
-        padded = b"".join(one.translate(NUMBERS).ljust(width, b"\x04") for one in spans)
+        padded = b"".join(span.translate(NUMBERS).ljust(width, b"\x04") for span in spans)
         letters = np.frombuffer(padded, np.uint8).reshape(len(spans), width)
         numbers, unknown = letters & np.uint8(3), letters >> np.uint8(2)
         codons = np.full(letters.shape, UNKNOWN_CODON, np.uint8)
@@ -97,7 +91,7 @@ class Spans:
         rows = codons.reshape(len(spans), -1, 3).transpose(0, 2, 1)
         frames = np.full((len(spans), FRAMES, rows.shape[2] + 1), UNKNOWN_CODON, np.uint8)
         frames[:, :3, :-1] = rows
-        frames[:, 3:, :-1] = _OPPOSITE[rows[:, :, ::-1]]
+        frames[:, 3:, :-1] = OPPOSITE[rows[:, :, ::-1]]
         # The letters are T, C, A, G: those of odd number are C and G.
         n_gc = np.count_nonzero(letters & np.uint8(1), axis=1)
         n_known = letters.shape[1] - np.count_nonzero(unknown, axis=1)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from virnucpro.arrays import ByteArray, IntArray
 from virnucpro.compiled import GeneTables, fill, library
+from virnucpro.encoders.composition.letters import NUMBERS
 from virnucpro.encoders.genes.evidence import (
     CHARGE,
     DIM,
@@ -31,7 +32,6 @@ from virnucpro.encoders.genes.evidence import (
 from virnucpro.encoders.genes.genes import (
     CODE,
     IS_STOP,
-    NUMBERS,
     STARTS,
     Scores,
     Spans,
@@ -45,10 +45,13 @@ WORD_NAMES: Final = (
     "words", *(f"{side} word, level {level}" for side in SIDES for level in range(LEVELS))
 )  # fmt: skip
 
-_SEED: Final = tuple(i for i, one in enumerate("110110111001010111") if one == "1")
+_SEED: Final = tuple(i for i, digit in enumerate("110110111001010111") if digit == "1")
 _ALPHABET: Final = ("AST", "C", "DE", "FWY", "G", "H", "ILMV", "KR", "NQ", "P", "*")
 _LETTER: Final = np.array(
-    [next(i for i, one in enumerate(_ALPHABET) if chr(CODE[codon]) in one) for codon in range(64)],
+    [
+        next(i for i, letters in enumerate(_ALPHABET) if chr(CODE[codon]) in letters)
+        for codon in range(64)
+    ],
     np.uint64,
 )
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)

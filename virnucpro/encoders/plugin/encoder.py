@@ -25,7 +25,7 @@ class PluginEncoder(Encoder):
         """Return the batch, which the plugin tokenised: it does the rest."""
         return cast("Sequence[IntArray]", batch)
 
-    def launch(self, batch: Sequence[IntArray]) -> Callable[[], Float32Array]:
+    def start(self, batch: Sequence[IntArray]) -> Callable[[], Float32Array]:
         """Compute the vectors; return a function that returns them, (n, dim) float32.
 
         Raises

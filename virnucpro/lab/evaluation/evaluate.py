@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.compute.predict import predict, predict_job
+from virnucpro.compute.predict import predict
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -30,20 +30,12 @@ from virnucpro.lab.evaluation.tables import (
 )
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
+from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 
 _SHOWN: Final = 3
 _FEW: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationResult:
-    """Figures, fragments and written files of an evaluation."""
-
-    comparison: Comparison
-    fragments: Mapping[str, Sequence[Fragment]]
-    written: Sequence[Path]
 
 
 def write_fragments(
@@ -67,8 +59,8 @@ def write_fragments(
 
 def evaluate(
     evaluation: Evaluation, execution: Execution, reporter: Reporter | None = None
-) -> EvaluationResult:
-    """Run the bundles, read the other tables, and write all figures.
+) -> tuple[Comparison, list[Path]]:
+    """Run the bundles, read the other tables, and write all figures; return them and the files.
 
     Parameters
     ----------
@@ -126,7 +118,7 @@ def evaluate(
         )
         about = describe(evaluation, jobs, others, sequences, files)
         written = _write(outdir, comparison, fragments, about, evaluation.prevalence)
-    return EvaluationResult(comparison, fragments, written)
+    return comparison, written
 
 
 def _jobs(evaluation: Evaluation) -> dict[str, Job]:

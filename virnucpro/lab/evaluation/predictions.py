@@ -202,15 +202,15 @@ def _reader(
     listed = format_name == "geNomad virus summary"
     called = _CALL_COLUMNS.get(format_name, "")
     has_call = called in columns
-    share = _CALIBRATED if column == _CALIBRATED else "probability"
-    has_probability = share in columns and format_name == "plain table"
+    shown = _CALIBRATED if column == _CALIBRATED else "probability"
+    has_probability = shown in columns and format_name == "plain table"
     limit = threshold
     if limit is None and not listed and not has_call:
         limit = 0.7 if format_name == "geNomad classification" else 0.5
 
     def read(row: _Row) -> Prediction:
         score = _number(row[column], column)
-        probability = _number(row[share], share) if has_probability else math.nan
+        probability = _number(row[shown], shown) if has_probability else math.nan
         if limit is not None:
             call = _against(score, limit)
         else:

@@ -17,7 +17,7 @@ from virnucpro.classifier.call_options import PresetName
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import InputError
 from virnucpro.lab.training.folds import logits_of_folds
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.network import Ensemble, Examples, train
 from virnucpro.lab.training.platt import LengthClass, fit, held_out
 from virnucpro.lab.training.records.calibration import (
@@ -63,7 +63,7 @@ class Pieces:
     @property
     def viral(self) -> NDArray[np.bool_]:
         """(n_pieces,) bool."""
-        return np.array([kingdom == VIRUS for kingdom, _ in self.groups], np.bool_)
+        return are_viral(self.groups)
 
     def logits(self, ensemble: Ensemble) -> FloatArray:
         """Return the mean logit of each piece's windows."""
@@ -129,13 +129,13 @@ def cross_validate(
 
     def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
         reporter.stage(f"training for fold {fold + 1} of {max(folds.values()) + 1}")
-        ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.share)
+        ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.finished)
         return {
-            length: pieces[length].select(one).logits(ensemble) for length, one in inside.items()
+            length: pieces[length].select(mask).logits(ensemble) for length, mask in inside.items()
         }
 
     key = _key(examples, pieces, groups, folds, settings, seed)
-    of_pieces = {length: one.groups for length, one in pieces.items()}
+    of_pieces = {length: of_length.groups for length, of_length in pieces.items()}
     return logits_of_folds(folder / "fold", key, of_pieces, folds, logits_of)
 
 
@@ -143,9 +143,9 @@ def _key(examples: Examples, pieces: Mapping[int, Pieces], *others: object) -> s
     """Return a digest of the arguments that decide the logits of a fold."""
     digest = hashlib.sha256(repr((others, torch.__version__)).encode())
     arrays = [examples.features, examples.classes, examples.viral, examples.groups]
-    for length, one in pieces.items():
-        digest.update(repr((length, one.groups)).encode())
-        arrays += [one.features, one.first]
+    for length, of_length in pieces.items():
+        digest.update(repr((length, of_length.groups)).encode())
+        arrays += [of_length.features, of_length.first]
     for array in (*arrays, examples.weights):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -168,18 +168,18 @@ def calibrate(
         If no class has a calibration.
     """
     found = []
-    for one in classes:
-        if one.bases not in pieces:
+    for length_class in classes:
+        bases = length_class.bases
+        if bases not in pieces:
             continue
-        groups, viral = pieces[one.bases].groups, pieces[one.bases].viral
-        values = logits[one.bases]
-        line = fit(one, values, viral, equal_weights(groups))
+        groups, viral, values = pieces[bases].groups, pieces[bases].viral, logits[bases]
+        line = fit(length_class, values, viral, equal_weights(groups))
         if line is not None:
             line = _rounded(line)
-            left_out = held_out(one, values, groups, folds)
-            found.append(Calibrated(one, line, line.logits(values), left_out))
+            left_out = held_out(length_class, values, groups, folds)
+            found.append(Calibrated(length_class, line, line.logits(values), left_out))
         else:
-            warn(f"pieces of {one.bases:,} bases are not separated: they have no calibration")
+            warn(f"pieces of {bases:,} bases are not separated: they have no calibration")
     if not found:
         raise InputError(
             "the classifier separates viral from non-viral pieces of no length in the "
@@ -209,11 +209,11 @@ def calibrate_records(
     tuple
         The calibrated classes, and the section ``records`` of the calibration.
     """
-    lengths = [one.length_class.bases for one in calibrated]
+    lengths = [of_length.length_class.bases for of_length in calibrated]
     n_others = [int((~pieces[length].viral).sum()) for length in lengths]
     limit = supported(round(float(np.mean(n_others))))
     found, fitted = [], []
-    for one, bases in zip(calibrated, lengths, strict=True):
+    for of_length, bases in zip(calibrated, lengths, strict=True):
         groups, record, window = pieces[bases].groups, records[bases], windows[bases]
         left_out, length = np.zeros(len(groups)), np.full(len(groups), bases)
         fold_of = np.array([folds[name] for _, name in groups])
@@ -224,7 +224,7 @@ def calibrate_records(
             left_out[inside] = part.log_odds(record[inside], window[inside], length[inside])
         fitted.append(fit_length(bases, record, window, groups, limit))
         log_odds = fitted[-1].log_odds(record, window, length)
-        found.append(replace(one, log_odds=log_odds, held_out=left_out))
+        found.append(replace(of_length, log_odds=log_odds, held_out=left_out))
     return found, as_json(fitted)
 
 
@@ -241,12 +241,14 @@ def choose_presets(
     is no such threshold.
     """
     shortest = min(_RECORD_BASES, calibrated[-1].length_class.bases)
-    kept = [one for one in calibrated if one.length_class.bases >= shortest]
+    kept = [of_length for of_length in calibrated if of_length.length_class.bases >= shortest]
     grid = [percent / 100 for percent in range(round(100 * _LEAST), 100)]
     rates = np.zeros((2, len(grid)))
-    for one in kept:
-        groups, viral = pieces[one.length_class.bases].groups, pieces[one.length_class.bases].viral
-        probability, weights = posterior(one.held_out, _PREVALENCE), metagenome_weights(groups)
+    for of_length in kept:
+        bases = of_length.length_class.bases
+        groups, viral = pieces[bases].groups, pieces[bases].viral
+        probability = posterior(of_length.held_out, _PREVALENCE)
+        weights = metagenome_weights(groups)
         called = probability[:, None] >= grid
         rates += [weights[side] @ called[side] / weights[side].sum() for side in (viral, ~viral)]
     true, false = _PREVALENCE * rates[0], (1 - _PREVALENCE) * rates[1]

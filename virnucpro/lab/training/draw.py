@@ -4,6 +4,7 @@ Genomes of a group are drawn in proportion to the root of their length, whatever
 their records. So a transcriptome of a thousand records counts as one genome.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -11,8 +12,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.lab.training.genomes import Genome, Group, by_group
-from virnucpro.sequences.windows import tile
+from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral, by_group
 
 WINDOW = 500
 """Default length in bases of the windows of a record."""
@@ -83,7 +83,7 @@ class Drawn:
     @property
     def viral(self) -> NDArray[np.bool_]:
         """(n,) bool."""
-        return np.array([kingdom == "virus" for kingdom, _ in self.groups])
+        return are_viral(self.groups)
 
     def select(self, chosen: NDArray[np.bool_]) -> "Drawn":
         """Return the pieces for which `chosen`, ``(n,)``, is True."""
@@ -92,14 +92,6 @@ class Drawn:
             list(compress(self.groups, chosen)),
             list(compress(self.sources, chosen)),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Windows of records: record i has windows ``first[i]:first[i + 1]``."""
-
-    windows: list[bytes]
-    first: NDArray[np.int64]
 
 
 def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Drawn:
@@ -123,7 +115,7 @@ def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Dr
 
 def counted_bases(members: Sequence[Genome]) -> int:
     """Return the bases of a group's genomes that count for the number of its pieces."""
-    return sum(min(sum(map(len, one.sequences)), _MOST_BASES) for one in members)
+    return sum(min(sum(map(len, genome.sequences)), _MOST_BASES) for genome in members)
 
 
 def draw_pieces(
@@ -144,26 +136,15 @@ def draw_pieces(
     """
     rng = np.random.default_rng([seed, length])
     groups = by_group(genomes)
-    sizes = {one: sum(kingdom == one for kingdom, _ in groups) for one, _ in groups}
+    sizes = Counter(kingdom for kingdom, _ in groups)
     drawn = Drawn([], [], [])
     for (kingdom, _), members in groups.items():
         wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
-        share = -(-wanted // sizes[kingdom])
+        per_group = -(-wanted // sizes[kingdom])
         source = _Source(members, length)
-        for _ in range(per_virus_group if kingdom == "virus" else share):
+        for _ in range(per_virus_group if kingdom == VIRUS else per_group):
             source.draw(length, rng, drawn, errors=False)
     return drawn
-
-
-def tile_pieces(pieces: Sequence[bytes], window: int = WINDOW) -> Tiles:
-    """Divide records into windows by the `even` tiling."""
-    windows: list[bytes] = []
-    first = [0]
-    for piece in pieces:
-        starts, ends = tile(len(piece), window, "even")
-        windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        first.append(len(windows))
-    return Tiles(windows, np.array(first))
 
 
 class _Source:
@@ -173,10 +154,10 @@ class _Source:
         self._choices: list[tuple[Genome, bytes]] = []
         shares: list[float] = []
         for genome in members:
-            long = [one for one in genome.sequences if len(one) >= length]
+            long = [sequence for sequence in genome.sequences if len(sequence) >= length]
             total = sum(map(len, long))
-            self._choices += [(genome, one) for one in long]
-            shares += [len(one) / total * total**0.5 for one in long]
+            self._choices += [(genome, sequence) for sequence in long]
+            shares += [len(sequence) / total * total**0.5 for sequence in long]
         self._sums = np.cumsum(shares) / max(sum(shares), 1.0)
 
     def draw(self, length: int, rng: np.random.Generator, drawn: Drawn, *, errors: bool) -> None:

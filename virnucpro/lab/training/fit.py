@@ -22,7 +22,7 @@ from virnucpro.lab.training.cross_validation import (
     cross_validate,
 )
 from virnucpro.lab.training.draw import Drawn
-from virnucpro.lab.training.genomes import VIRUS, Genome, Group
+from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
 from virnucpro.lab.training.platt import realised_fdr
 from virnucpro.lab.training.records.fit import RecordTraining
@@ -120,21 +120,21 @@ def fit_head(
         examples, windows.crops.groups, pieces, folds, settings, seed, reporter, folder
     )
     calibrated = calibrate(logits, pieces, windows.classes, folds, reporter.warn)
-    calibration: dict[str, Any] = {"lines": [asdict(one.line) for one in calibrated]}
+    calibration: dict[str, Any] = {"lines": [asdict(of_length.line) for of_length in calibrated]}
     record = None
     if records:
         reporter.stage("reading the genes of all genomes")
         training = RecordTraining(records, seed, settings)
-        drawn = {length: one.pieces for length, one in windows.tiled.items()}
+        drawn = {length: of_length.pieces for length, of_length in windows.tiled.items()}
         record_logits = training.cross_validate(drawn, folds, reporter, folder)
         calibrated, calibration["records"] = calibrate_records(
             calibrated, record_logits, logits, pieces, folds
         )
         reporter.stage("training the record head on all groups")
-        record = training.fit_all(reporter.share).tensors()
+        record = training.fit_all(reporter.finished).tensors()
     presets = choose_presets(calibrated, pieces, reporter.warn)
     reporter.stage("training on all groups")
-    ensemble = train(examples, settings, seed, reporter.share)
+    ensemble = train(examples, settings, seed, reporter.finished)
     tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
     return Fitted(
         tensors=tensors,
@@ -150,12 +150,12 @@ def fit_head(
         metrics=accuracy_figures(calibrated, pieces, presets["default"].viral, seed),
         settings=asdict(settings),
         held_out={
-            one.length_class.bases: _rows(
-                windows.tiled[one.length_class.bases].pieces,
-                logits[one.length_class.bases],
-                one.held_out,
+            of_length.length_class.bases: _rows(
+                windows.tiled[of_length.length_class.bases].pieces,
+                logits[of_length.length_class.bases],
+                of_length.held_out,
             )
-            for one in calibrated
+            for of_length in calibrated
         },
         record=record,
         versions={"torch": str(torch.__version__), "numpy": np.__version__},
@@ -170,8 +170,9 @@ def _rows(pieces: Drawn, logits: FloatArray, log_odds: FloatArray) -> list[Piece
 def _gc_range(crops: Drawn) -> list[float]:
     """Return the 1st and 99th percentile of the GC content of the training windows."""
     shares = [
-        (one.count(b"G") + one.count(b"C")) / max(1, sum(map(one.count, (b"A", b"C", b"G", b"T"))))
-        for one in crops.bases
+        (crop.count(b"G") + crop.count(b"C"))
+        / max(1, sum(map(crop.count, (b"A", b"C", b"G", b"T"))))
+        for crop in crops.bases
     ]
     return [round(float(value), 4) for value in np.percentile(shares, [1, 99])]
 
@@ -200,17 +201,17 @@ def accuracy_figures(
     None; its resamples without a call have a rate and a recall of 0.
     """
     found = {}
-    for one in calibrated:
-        bases = one.length_class.bases
+    for of_length in calibrated:
+        bases = of_length.length_class.bases
         groups, viral = pieces[bases].groups, pieces[bases].viral
-        probability = posterior(one.held_out, _PREVALENCE)
+        probability = posterior(of_length.held_out, _PREVALENCE)
         weights = equal_weights(groups)
         resampled = resampled_weights(groups, _RESAMPLES, seed)
         found[str(bases)] = {
             "pieces": len(groups),
-            "auroc": _rounded(auroc(one.held_out, viral, weights)),
-            "auroc_interval": _interval(auroc(one.held_out, viral, resampled)),
-            "auroc_of_kingdom": _by_kingdom(one.held_out, groups, seed),
+            "auroc": _rounded(auroc(of_length.held_out, viral, weights)),
+            "auroc_interval": _interval(auroc(of_length.held_out, viral, resampled)),
+            "auroc_of_kingdom": _by_kingdom(of_length.held_out, groups, seed),
             "calibration_error": _rounded(calibration_error(probability, viral, weights)),
             "calibration_error_interval": _interval(
                 calibration_error(probability, viral, resampled)
@@ -220,8 +221,8 @@ def accuracy_figures(
                 for share in _PREVALENCES
             },
             "called_viral": share_above(
-                posterior(one.held_out, CALLED_AT), groups, {"": threshold}
-            )[""],
+                posterior(of_length.held_out, CALLED_AT), groups, threshold
+            ),
         }
     return {"cross_validation": found}
 
@@ -236,10 +237,10 @@ def _by_kingdom(
 ) -> dict[str, dict[str, Any]]:
     """Return the AUROC of viruses against each kingdom; no interval for a single group."""
     found: dict[str, dict[str, Any]] = {}
-    for kingdom in sorted({one for one, _ in groups} - {VIRUS}):
-        rows = [row for row, (one, _) in enumerate(groups) if one in (VIRUS, kingdom)]
+    for kingdom in sorted({name for name, _ in groups} - {VIRUS}):
+        rows = [row for row, (name, _) in enumerate(groups) if name in (VIRUS, kingdom)]
         chosen = [groups[row] for row in rows]
-        viral = np.array([one == VIRUS for one, _ in chosen])
+        viral = are_viral(chosen)
         values = logits[rows]
         found[kingdom] = {"auroc": _rounded(auroc(values, viral, equal_weights(chosen)))}
         n_groups = len({group for group in chosen if group[0] == kingdom})
@@ -258,8 +259,8 @@ def _fdr(
     prevalence: float,
 ) -> dict[str, Any] | None:
     rates = [
-        realised_fdr(held_out, viral, one, nominal=_NOMINAL, prevalence=prevalence)
-        for one in (weights, *resampled)
+        realised_fdr(held_out, viral, sample, nominal=_NOMINAL, prevalence=prevalence)
+        for sample in (weights, *resampled)
     ]
     if rates[0] is None:
         return None

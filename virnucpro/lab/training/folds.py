@@ -49,7 +49,7 @@ def logits_of_folds(
         if logits is None:
             logits = logits_of(fold, inside)
             with write_file(path) as stream:
-                arrays: dict[str, Any] = {str(length): one for length, one in logits.items()}
+                arrays: dict[str, Any] = {str(length): values for length, values in logits.items()}
                 np.savez(stream, key=key, **arrays)
         for length, values in logits.items():
             found[length][inside[length]] = values

@@ -1,14 +1,14 @@
 """Labelled genomes of a training, their groups and folds; labels that are refused."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import HashArray
+from virnucpro.arrays import BoolArray, HashArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.lab.evaluation.fragments import Excluded
@@ -112,7 +112,7 @@ class _Hashes:
     def __init__(self, sketches: Sequence[HashArray], parts: Sequence[str]) -> None:
         self._sketches = sketches
         _, self._parts = np.unique(parts, return_inverse=True)
-        self._sizes = np.array([len(one) for one in sketches], np.int64)
+        self._sizes = np.array([len(hashes) for hashes in sketches], np.int64)
         values = np.concatenate([np.empty(0, np.uint64), *sketches])
         order = np.argsort(values, kind="stable")
         self._values = values[order]
@@ -154,6 +154,11 @@ Group = tuple[str, str]
 
 VIRUS = "virus"
 """Kingdom of all viral genomes."""
+
+
+def are_viral(groups: Sequence[Group]) -> BoolArray:
+    """Return ``(n,)`` bool: which groups are of viruses."""
+    return np.array([kingdom == VIRUS for kingdom, _ in groups], np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,24 +215,20 @@ def assign_folds(genomes: Sequence[Genome], n_folds: int, seed: int) -> dict[str
     """
     rng = np.random.default_rng(seed)
     groups = by_group(genomes)
-    kingdoms = sorted({kingdom for kingdom, _ in groups}, key=lambda one: _rank(groups, one))
+    n_groups = Counter(kingdom for kingdom, _ in groups)
     folds: dict[str, int] = {}
-    for kingdom in kingdoms:
+    for kingdom in sorted(n_groups, key=lambda name: (n_groups[name], name)):
         sizes = {
             group: sum(map(len, (s for g in members for s in g.sequences)))
             for (of, group), members in groups.items()
             if of == kingdom and group not in folds
         }
-        largest_first = sorted(sizes, key=lambda one: (-sizes[one], one))
+        largest_first = sorted(sizes, key=lambda group: (-sizes[group], group))
         for start in range(0, len(largest_first), n_folds):
             block = largest_first[start : start + n_folds]
             order = rng.permutation(n_folds).tolist()
             folds.update(zip(block, order[: len(block)], strict=True))
     return folds
-
-
-def _rank(groups: Mapping[Group, list[Genome]], kingdom: str) -> tuple[int, str]:
-    return sum(one == kingdom for one, _ in groups), kingdom
 
 
 def read_genomes(sources: Sequence[Source], excluded: Excluded) -> list[Genome]:
@@ -290,13 +291,15 @@ def require_usable(genomes: Sequence[Genome], n_folds: int) -> None:
         If a label has fewer groups than folds, or a class has viral and non-viral genomes.
     """
     for viral in (True, False):
-        groups = {one.group for one in genomes if one.viral == viral}
+        groups = {genome.group for genome in genomes if genome.viral == viral}
         if len(groups) < n_folds:
             raise InputError(
                 f"the training set has {len(groups)} groups of {'viral' if viral else 'non-viral'} "
                 f"sequences; the cross-validation needs at least {n_folds}. Label more groups."
             )
-    sides = [{one.source for one in genomes if one.viral == side} for side in (False, True)]
+    sides = [
+        {genome.source for genome in genomes if genome.viral == side} for side in (False, True)
+    ]
     if both := sorted(sides[0] & sides[1]):
         raise InputError(
             f"the class {both[0]!r} has viral and non-viral sequences. Give each class one label."
@@ -305,8 +308,8 @@ def require_usable(genomes: Sequence[Genome], n_folds: int) -> None:
 
 def require_disjoint(sources: Sequence[Source], held_out: Sequence[Source]) -> None:
     """Raise InputError if a group is on both sides of the split."""
-    known = {one.group for one in sources}
-    both = sorted({one.group for one in held_out if one.group and one.group in known})
+    known = {source.group for source in sources}
+    both = sorted({source.group for source in held_out if source.group and source.group in known})
     if both:
         shown = ", ".join(both[:_SHOWN])
         raise InputError(
@@ -337,19 +340,21 @@ def refuse_leaks(
     """
     labels: dict[str, bool] = {}
     records: list[tuple[str, str, bytes]] = []
-    for side, group_of in ((genomes, lambda one: one.group), (held_out, lambda _: _HELD_OUT)):
-        for one in side:
-            for name, sequence in zip(one.records, one.sequences, strict=True):
-                shown = f"{shortened(name)} of {shortened(one.name)}" if name != one.name else name
-                labels[shown] = one.viral
-                records.append((shown, group_of(one), sequence))
+    for side, group_of in ((genomes, lambda genome: genome.group), (held_out, lambda _: _HELD_OUT)):
+        for genome in side:
+            for name, sequence in zip(genome.records, genome.sequences, strict=True):
+                shown = name
+                if name != genome.name:
+                    shown = f"{shortened(name)} of {shortened(genome.name)}"
+                labels[shown] = genome.viral
+                records.append((shown, group_of(genome), sequence))
     leaks = list(find_leaks(records))
     if not leaks:
         return
     pairs = "; ".join(
-        f"{one.name} ({one.share:.0%}) in {one.other}"
-        + (" with the other label" if labels[one.name] != labels[one.other] else "")
-        for one in leaks[:_SHOWN]
+        f"{leak.name} ({leak.share:.0%}) in {leak.other}"
+        + (" with the other label" if labels[leak.name] != labels[leak.other] else "")
+        for leak in leaks[:_SHOWN]
     )
     message = (
         f"{len(leaks)} sequences are equal or nearly equal to parts of sequences of other groups "

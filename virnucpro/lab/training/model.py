@@ -96,7 +96,7 @@ class Model:
     @property
     def has_records(self) -> bool:
         """Whether the bundle can have a record head: if its items are windows of composition."""
-        architectures = [one.spec.architecture for one in self.encoders]
+        architectures = [encoder.spec.architecture for encoder in self.encoders]
         return self.items == "window" and architectures == [CompositionConfig.architecture]
 
     @property
@@ -130,26 +130,26 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
         If a bundle is damaged.
     """
     encoders = tuple(map(find_encoder, names))
-    for name, one in zip(names, encoders, strict=True):
-        if one.bundle is None and one.spec.architecture != HuggingFaceConfig.architecture:
+    for name, encoder in zip(names, encoders, strict=True):
+        if encoder.bundle is None and encoder.spec.architecture != HuggingFaceConfig.architecture:
             raise UsageError(
-                f"{name}: a new bundle cannot contain a checkpoint of {one.spec.architecture}. "
+                f"{name}: a new bundle cannot contain a checkpoint of {encoder.spec.architecture}. "
                 "Give the encoder of a bundle, such as mini/nucleotide, or a Hugging Face folder "
                 "of a BERT, ESM or T5 model. For ESM-2 and DNABERT-S run virnucpro bundle fetch "
                 "first."
             )
-    if sum(one.bundle is None for one in encoders) > 1:
+    if sum(encoder.bundle is None for encoder in encoders) > 1:
         raise UsageError(
             f"{', '.join(names)}: a bundle has at most one Hugging Face folder, whose files keep "
             "their names. Give an encoder of a bundle for the other view."
         )
-    for one, other in combinations(encoders, 2):
-        if one.spec.view == other.spec.view or one.spec.name == other.spec.name:
+    for encoder, other in combinations(encoders, 2):
+        if encoder.spec.view == other.spec.view or encoder.spec.name == other.spec.name:
             raise UsageError(
-                f"{one.name} and {other.name}: a bundle has at most one {one.spec.view} encoder. "
-                "Give one encoder of each view."
+                f"{encoder.name} and {other.name}: a bundle has at most one {encoder.spec.view} "
+                "encoder. Give one encoder of each view."
             )
-    protein = next((one.name for one in encoders if one.spec.view == "protein"), None)
+    protein = next((encoder.name for encoder in encoders if encoder.spec.view == "protein"), None)
     items = items or ("window" if protein is None else "longest_stretch")
     if items == "open_frames":
         raise UsageError(
@@ -158,7 +158,7 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
         )
     if items == "window" and protein is not None:
         raise UsageError(f"{protein}: cannot read whole windows. Use the items longest_stretch.")
-    first = next((one.bundle for one in encoders if one.bundle is not None), None)
+    first = next((encoder.bundle for encoder in encoders if encoder.bundle is not None), None)
     if window is None:
         window = WINDOW if first is None else first.window
     if window not in _WINDOWS:

@@ -90,7 +90,7 @@ class Ensemble:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all members as one network: hidden layers side by side, outputs averaged."""
-        linear = [[m for m in one if isinstance(m, nn.Linear)] for one in self.members]
+        linear = [[m for m in member if isinstance(m, nn.Linear)] for member in self.members]
         found = {"input.mean": self.mean, "input.scale": self.scale}
         for i, layers in enumerate(list(zip(*linear, strict=True))[:-1]):
             weights = [layer.weight.detach() for layer in layers]
@@ -98,15 +98,16 @@ class Ensemble:
             found[f"hidden.{i}.weight"] = joined
             found[f"hidden.{i}.bias"] = torch.cat([layer.bias.detach() for layer in layers])
         last = [layers[-1] for layers in linear]
-        found["output.weight"] = torch.cat([one.weight.detach() for one in last], dim=1) / len(last)
-        found["output.bias"] = torch.stack([one.bias.detach() for one in last]).mean(dim=0)
+        joined = torch.cat([layer.weight.detach() for layer in last], dim=1)
+        found["output.weight"] = joined / len(last)
+        found["output.bias"] = torch.stack([layer.bias.detach() for layer in last]).mean(dim=0)
         return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
 def train(
-    examples: Examples, settings: NetworkSettings, seed: int, share: Callable[[float], object]
+    examples: Examples, settings: NetworkSettings, seed: int, finished: Callable[[float], object]
 ) -> Ensemble:
-    """Train all members; `share` is called with the finished share of all steps."""
+    """Train all members; `finished` is called with the finished part of all steps."""
     mean = np.average(examples.features, axis=0, weights=examples.weights)
     spread = np.average((examples.features - mean) ** 2, axis=0, weights=examples.weights) ** 0.5
     ensemble = Ensemble(
@@ -118,8 +119,8 @@ def train(
     inputs = ensemble.standardise(torch.from_numpy(examples.features))
 
     def member(i: int) -> nn.Sequential:
-        def own(finished: float) -> object:
-            return share((i + finished) / settings.members)
+        def own(part: float) -> object:
+            return finished((i + part) / settings.members)
 
         return _train(inputs, examples, settings, seed + i, own)
 
@@ -132,7 +133,7 @@ def _train(
     examples: Examples,
     settings: NetworkSettings,
     seed: int,
-    share: Callable[[float], object],
+    finished: Callable[[float], object],
 ) -> nn.Sequential:
     torch.manual_seed(seed)
     draws = _Draws(inputs, examples, settings, np.random.default_rng(seed))
@@ -152,7 +153,7 @@ def _train(
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         _average(averaged, network, min(settings.weight_average, (step + 1) / (step + 10)))
-        share((step + 1) / steps)
+        finished((step + 1) / steps)
     return averaged.eval()
 
 
@@ -228,8 +229,8 @@ def _loss(
 
 def _parameters(network: nn.Module, decay: float) -> list[dict[str, object]]:
     """Return parameter groups; biases have no weight decay."""
-    matrices = [one for one in network.parameters() if one.ndim > 1]
-    biases = [one for one in network.parameters() if one.ndim < 2]
+    matrices = [tensor for tensor in network.parameters() if tensor.ndim > 1]
+    biases = [tensor for tensor in network.parameters() if tensor.ndim < 2]
     return [
         {"params": matrices, "weight_decay": decay},
         {"params": biases, "weight_decay": 0.0},

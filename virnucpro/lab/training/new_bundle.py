@@ -37,7 +37,7 @@ def write_bundle(
     fitted: Fitted,
 ) -> Bundle:
     """Write all files of the bundle into the empty folder; return the bundle."""
-    entries = _copies([one.spec for one in model.encoders], folder)
+    entries = _copies([encoder.spec for encoder in model.encoders], folder)
     (folder / _HEAD).write_bytes(save(dict(fitted.tensors)))
     record = None
     if fitted.record is not None:
@@ -80,9 +80,9 @@ def write_bundle(
 
 def _copies(specs: Sequence[EncoderSpec], folder: Path) -> tuple[EncoderSpec, ...]:
     """Copy the files of encoders into `folder`; those of a Hugging Face folder keep their names."""
-    by_name = sorted(specs, key=lambda one: one.architecture != HuggingFaceConfig.architecture)
-    copies = {one.view: _copied(one, folder) for one in by_name}
-    return tuple(copies[one.view] for one in specs)
+    by_name = sorted(specs, key=lambda spec: spec.architecture != HuggingFaceConfig.architecture)
+    copies = {spec.view: _copied(spec, folder) for spec in by_name}
+    return tuple(copies[spec.view] for spec in specs)
 
 
 def _copied(spec: EncoderSpec, folder: Path) -> EncoderSpec:
@@ -100,9 +100,9 @@ def _copied(spec: EncoderSpec, folder: Path) -> EncoderSpec:
 def _write_training_set(path: Path, genomes: Sequence[Genome], folds: Mapping[str, int]) -> None:
     lines = ["name\tkingdom\tclass\tgroup\tfold\tbases"]
     lines += [
-        f"{one.name}\t{one.kingdom}\t{one.source}\t{one.group}\t{folds[one.group]}\t"
-        f"{sum(map(len, one.sequences))}"
-        for one in genomes
+        f"{genome.name}\t{genome.kingdom}\t{genome.source}\t{genome.group}\t{folds[genome.group]}\t"
+        f"{sum(map(len, genome.sequences))}"
+        for genome in genomes
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -116,18 +116,18 @@ def _lengths(crops: Crops) -> dict[str, str]:
 def _counts(genomes: Sequence[Genome]) -> dict[str, int]:
     groups = by_group(genomes)
     return {
-        "genomes_viral": sum(one.viral for one in genomes),
-        "genomes_others": sum(not one.viral for one in genomes),
+        "genomes_viral": sum(genome.viral for genome in genomes),
+        "genomes_others": sum(not genome.viral for genome in genomes),
         "groups_viral": sum(kingdom == VIRUS for kingdom, _ in groups),
         "groups_others": sum(kingdom != VIRUS for kingdom, _ in groups),
-        "bases": sum(len(sequence) for one in genomes for sequence in one.sequences),
+        "bases": sum(len(sequence) for genome in genomes for sequence in genome.sequences),
     }
 
 
 def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
     """Write CARD.md from the metrics, the calibration and the provenance; `notes` are appended."""
     figures: Mapping[str, Any] = bundle.metrics["cross_validation"]  # type: ignore[assignment]
-    kingdoms = sorted({kingdom for one in figures.values() for kingdom in one["auroc_of_kingdom"]})
+    kingdoms = sorted({kingdom for row in figures.values() for kingdom in row["auroc_of_kingdom"]})
     provenance: Mapping[str, Any] = bundle.provenance
     presets: Mapping[str, Any] = (bundle.calibration or {})["presets"]  # type: ignore[assignment]
     counts = provenance["counts"]
@@ -148,9 +148,9 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
         "| bases | pieces | AUROC | calibration error |",
         "| --- | --- | --- | --- |",
         *(
-            f"| {bases} | {one['pieces']} | {with_interval(one, 'auroc')} | "
-            f"{with_interval(one, 'calibration_error')} |"
-            for bases, one in figures.items()
+            f"| {bases} | {row['pieces']} | {with_interval(row, 'auroc')} | "
+            f"{with_interval(row, 'calibration_error')} |"
+            for bases, row in figures.items()
         ),
         "",
         "The calibration error is the expected difference between probability and share of viral",
@@ -170,8 +170,8 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
         "| bases | 1:1 | recall | 1:9 | recall |",
         "| --- | --- | --- | --- | --- |",
         *(
-            f"| {bases} | {' | '.join(rates(one['realised_fdr']))} |"
-            for bases, one in figures.items()
+            f"| {bases} | {' | '.join(rates(row['realised_fdr']))} |"
+            for bases, row in figures.items()
         ),
         "",
         "## Shares called viral",
@@ -182,8 +182,8 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
         *_table(
             ("bases", *kingdoms, VIRUS),
             [
-                [bases, *(_share(one["called_viral"].get(name)) for name in (*kingdoms, VIRUS))]
-                for bases, one in figures.items()
+                [bases, *(_share(row["called_viral"].get(name)) for name in (*kingdoms, VIRUS))]
+                for bases, row in figures.items()
             ],
         ),
         "",
@@ -207,9 +207,9 @@ def of_kingdoms(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[lis
     """Return a row of AUROC by length for each kingdom."""
     rows = []
     for kingdom in kingdoms:
-        found = [one["auroc_of_kingdom"].get(kingdom) for one in figures.values()]
-        groups = next(one["groups"] for one in found if one)
-        cells = ["-" if one is None else with_interval(one, "auroc") for one in found]
+        found = [row["auroc_of_kingdom"].get(kingdom) for row in figures.values()]
+        groups = next(auroc["groups"] for auroc in found if auroc)
+        cells = ["-" if auroc is None else with_interval(auroc, "auroc") for auroc in found]
         rows.append([f"{kingdom} ({groups})", *cells])
     return rows
 
@@ -234,8 +234,8 @@ def rates(by_prevalence: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
     """Return rate and recall for each prevalence."""
     cells = (
         ("no call", "0")
-        if one is None
-        else (with_interval(one, "fdr"), with_interval(one, "recall"))
-        for one in by_prevalence.values()
+        if at_prevalence is None
+        else (with_interval(at_prevalence, "fdr"), with_interval(at_prevalence, "recall"))
+        for at_prevalence in by_prevalence.values()
     )
     return [cell for pair in cells for cell in pair]

@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.classifier.calibration import PlattLine
-from virnucpro.lab.training.genomes import Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.weights import equal_weights
 
 _PENALTY = 1e-4
@@ -80,9 +80,11 @@ def length_classes(window: int) -> tuple[LengthClass, ...]:
     """Return the classes for windows of this length: `LENGTH_CLASSES` in proportion."""
     return tuple(
         LengthClass(
-            one.bases * window // _WINDOW, one.min_windows, one.min_bases * window // _WINDOW
+            length_class.bases * window // _WINDOW,
+            length_class.min_windows,
+            length_class.min_bases * window // _WINDOW,
         )
-        for one in LENGTH_CLASSES
+        for length_class in LENGTH_CLASSES
     )
 
 
@@ -96,11 +98,12 @@ def fit(
     logits
         ``(n,)``, mean logits of the windows.
     """
-    one = length_class
-    line = PlattLine(one.min_windows, one.min_bases, 1.0, 0.0, asinh=one.asinh)
-    x = np.arcsinh(logits) if one.asinh else logits
+    line = PlattLine(
+        length_class.min_windows, length_class.min_bases, 1.0, 0.0, asinh=length_class.asinh
+    )
+    x = np.arcsinh(logits) if length_class.asinh else logits
     columns = np.stack([x, np.ones(len(x)), -np.logaddexp(0, -x)], axis=1)
-    if one.two_slopes:
+    if length_class.two_slopes:
         above, intercept, further = _minimise(columns, viral, weights)
         if above > 0 and above + further > 0:
             return replace(line, slope=above, intercept=intercept, slope_below=above + further)
@@ -144,7 +147,7 @@ def held_out(
         Fold of each group's name.
     """
     weights = equal_weights(groups)
-    viral = np.array([kingdom == "virus" for kingdom, _ in groups])
+    viral = are_viral(groups)
     fold_of = np.array([folds[name] for _, name in groups])
     found = np.zeros(len(logits))
     for fold in np.unique(fold_of):

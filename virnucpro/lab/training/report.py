@@ -13,7 +13,7 @@ from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.metrics import BINS, bin_of
 from virnucpro.lab.training.fit import CALLED_AT, Piece
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.new_bundle import of_kingdoms, rates, with_interval
 from virnucpro.lab.training.weights import equal_weights
 from virnucpro.report.html.page import write_charts
@@ -39,15 +39,15 @@ def write_report(path: Path, bundle: Bundle, held_out: Mapping[int, Sequence[Pie
     """
     figures: dict[str, Any] = dict(bundle.metrics["cross_validation"])  # type: ignore[call-overload]
     provenance: Mapping[str, Any] = bundle.provenance
-    shown = next((one for one in figures if int(one) >= _RECORD_BASES), [*figures][-1])
+    shown = next((length for length in figures if int(length) >= _RECORD_BASES), [*figures][-1])
     at = figures[shown]
     counts = provenance["counts"]
-    kingdoms = sorted({name for one in figures.values() for name in one["auroc_of_kingdom"]})
+    kingdoms = sorted({name for row in figures.values() for name in row["auroc_of_kingdom"]})
     threshold = (bundle.calibration or {})["presets"]["default"]["viral"]  # type: ignore[index]
     training = {
         "command": provenance["command"],
         "seed": provenance["seed"],
-        "encoders": ", ".join(f"{one.name} ({one.view})" for one in bundle.encoders),
+        "encoders": ", ".join(f"{encoder.name} ({encoder.view})" for encoder in bundle.encoders),
         "items": bundle.items,
         "window": f"{bundle.window} bases",
         "classes": ", ".join(bundle.classes) or "viral, non-viral",
@@ -62,22 +62,22 @@ def write_report(path: Path, bundle: Bundle, held_out: Mapping[int, Sequence[Pie
         "version": __version__,
         "answer": f"AUROC {with_interval(at, 'auroc')} for sequences of {int(shown):,} bases",
         "tiles": [
-            (f"{int(length):,} bases", f"{one['auroc']:.3f}", f"{one['pieces']:,} sequences")
-            for length, one in figures.items()
+            (f"{int(length):,} bases", f"{row['auroc']:.3f}", f"{row['pieces']:,} sequences")
+            for length, row in figures.items()
         ],
-        "lengths": [int(one) for one in (min(figures, key=int), max(figures, key=int))],
+        "lengths": [int(length) for length in (min(figures, key=int), max(figures, key=int))],
         "auroc": [*_aurocs(figures, kingdoms)],
         "auroc_table": (
             ("kingdom (groups)", *figures),
             [
-                ["all", *(with_interval(one, "auroc") for one in figures.values())],
+                ["all", *(with_interval(row, "auroc") for row in figures.values())],
                 *of_kingdoms(figures, kingdoms),
             ],
         ),
         "recall": _recalls(figures),
         "fdr_table": (
             ("bases", "rate at 50 % viral", "recall", "rate at 10 % viral", "recall"),
-            [[bases, *rates(one["realised_fdr"])] for bases, one in figures.items()],
+            [[bases, *rates(row["realised_fdr"])] for bases, row in figures.items()],
         ),
         "calibration": [
             {"title": f"{length:,} bases", "points": _curve(pieces)}
@@ -97,16 +97,16 @@ def write_report(path: Path, bundle: Bundle, held_out: Mapping[int, Sequence[Pie
     write_charts(path, "cross_validation", content, _DATA)
 
 
-def _point(bases: str, one: Mapping[str, Any], name: str) -> dict[str, float]:
-    low, high = one.get(f"{name}_interval", (one[name], one[name]))
-    return {"bases": int(bases), "value": one[name], "low": low, "high": high}
+def _point(bases: str, row: Mapping[str, Any], name: str) -> dict[str, float]:
+    low, high = row.get(f"{name}_interval", (row[name], row[name]))
+    return {"bases": int(bases), "value": row[name], "low": low, "high": high}
 
 
 def _aurocs(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[dict[str, Any]]:
-    panels = [{"title": "all", "points": [_point(*one, "auroc") for one in figures.items()]}]
+    panels = [{"title": "all", "points": [_point(*row, "auroc") for row in figures.items()]}]
     for kingdom in kingdoms:
-        found = {bases: one["auroc_of_kingdom"].get(kingdom) for bases, one in figures.items()}
-        points = [_point(bases, one, "auroc") for bases, one in found.items() if one]
+        found = {bases: row["auroc_of_kingdom"].get(kingdom) for bases, row in figures.items()}
+        points = [_point(bases, auroc, "auroc") for bases, auroc in found.items() if auroc]
         panels.append({"title": kingdom, "points": points})
     return panels
 
@@ -118,9 +118,9 @@ def _recalls(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "title": f"{float(share):.0%} viral",
             "points": [
-                _point(bases, one["realised_fdr"][share], "recall")
-                for bases, one in figures.items()
-                if one["realised_fdr"][share]
+                _point(bases, row["realised_fdr"][share], "recall")
+                for bases, row in figures.items()
+                if row["realised_fdr"][share]
             ],
         }
         for share in shares
@@ -131,7 +131,7 @@ def _columns(pieces: Sequence[Piece]) -> tuple[list[Group], FloatArray, BoolArra
     """Return groups, log odds, which are viral, and equal weights of pieces."""
     groups = [(kingdom, group) for kingdom, group, *_ in pieces]
     odds = np.array([piece[4] for piece in pieces])
-    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    viral = are_viral(groups)
     return groups, odds, viral, equal_weights(groups)
 
 
@@ -140,14 +140,16 @@ def _curve(pieces: Sequence[Piece]) -> list[dict[str, float]]:
     _, odds, viral, weights = _columns(pieces)
     probability = posterior(odds, _PREVALENCE)
     bins = bin_of(probability)
-    chosen = [bins == one for one in range(BINS) if (bins == one).any()]
+    chosen = [bins == number for number in range(BINS) if (bins == number).any()]
     return [
         {
-            "probability": round(float(np.average(probability[one], weights=weights[one])), 4),
-            "viral": round(float(np.average(viral[one], weights=weights[one])), 4),
-            "pieces": int(one.sum()),
+            "probability": round(
+                float(np.average(probability[inside], weights=weights[inside])), 4
+            ),
+            "viral": round(float(np.average(viral[inside], weights=weights[inside])), 4),
+            "pieces": int(inside.sum()),
         }
-        for one in chosen
+        for inside in chosen
     ]
 
 
@@ -187,15 +189,15 @@ def weakest_groups(
         for group, own in rows.items():
             pair = float(better[own].mean()), float(called[own].mean())
             found.setdefault(group, []).append((pieces[own[0]][2], *pair, len(own)))
-    means = {group: np.mean([one[1:3] for one in own], axis=0) for group, own in found.items()}
+    means = {group: np.mean([row[1:3] for row in own], axis=0) for group, own in found.items()}
     return [
         (
             group[0],
             found[group][0][0],
             group[1],
-            f"{sum(one[3] for one in found[group]):,}",
+            f"{sum(row[3] for row in found[group]):,}",
             f"{means[group][0]:.3f}",
             f"{means[group][1]:.0%}",
         )
-        for group in sorted(means, key=lambda one: (means[one][0], one))
+        for group in sorted(means, key=lambda group: (means[group][0], group))
     ]

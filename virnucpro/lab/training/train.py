@@ -95,7 +95,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
 
 def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> dict[str, Any]:
     return {
-        "encoders": [one.fingerprint() for one in model.encoders],
+        "encoders": [encoder.fingerprint() for encoder in model.encoders],
         "items": model.items,
         "window": model.window,
         "genetic_code": model.genetic_code,
@@ -109,8 +109,8 @@ def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> di
         "records": training.records and model.has_records,
         "virnucpro": __version__,
         "genomes": [
-            [one.name, one.kingdom, one.group, one.source, _digest(one.sequences)]
-            for one in genomes
+            [genome.name, genome.kingdom, genome.group, genome.source, _digest(genome.sequences)]
+            for genome in genomes
         ],
     }
 
@@ -153,7 +153,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
 def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return the names of the settings that differ from those of a file."""
     given = json.loads(json.dumps(settings))
-    flat = [{**one, **one.get("network", {}), "network": None} for one in (known, given)]
+    flat = [{**values, **values.get("network", {}), "network": None} for values in (known, given)]
     return [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
 
 
@@ -169,7 +169,7 @@ def _features(
     folder: Path, model: Model, execution: Execution, reporter: Reporter
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return the vectors of items, ``(n_items, dim)``, and which windows have one, ``(n,)``."""
-    names = ",".join(one.name for one in model.encoders)
+    names = ",".join(encoder.name for encoder in model.encoders)
     options = EmbedOptions(names, precision="fp32", embeddings="fp32")
     job = vectors_job(folder / _WINDOWS, model.encoders, model.index, options)
     run = replace(execution, outdir=folder / _VECTORS, resume=True, force=False)

@@ -1,14 +1,14 @@
 """Weights of groups and kingdoms, so that large groups do not outweigh small ones."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from virnucpro.arrays import FloatArray
 from virnucpro.lab.groups import GroupKey, Groups
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import VIRUS, Group, are_viral
 
 _HALF: Final = 0.5
 """Share of each class in `Groups`; the weights here are twice as large."""
@@ -39,10 +39,10 @@ def draw_weights(groups: Sequence[Group], sources: Sequence[str]) -> FloatArray:
     for (kingdom, _), count in counts.items():
         roots[kingdom] += count**0.5
     found = np.array(
-        [_KINGDOM_WEIGHTS.get(one[0], 1.0) * counts[one] ** -0.5 / roots[one[0]] for one in groups]
+        [_KINGDOM_WEIGHTS.get(k, 1.0) * counts[k, name] ** -0.5 / roots[k] for k, name in groups]
     )
-    viral = np.array([kingdom == VIRUS for kingdom, _ in groups], np.bool_)
-    phage = viral & np.array([is_phage(one) for one in sources], np.bool_)
+    viral = are_viral(groups)
+    phage = viral & np.array([is_phage(source) for source in sources], np.bool_)
     share = found[phage].sum() / max(found[viral].sum(), _TINY)
     if _PHAGES < share < 1:
         found[phage] *= _PHAGES / share
@@ -77,26 +77,16 @@ _KINGDOM_WEIGHTS: Final = {
 
 
 def share_above(
-    probabilities: FloatArray, groups: Sequence[Group], thresholds: Mapping[str, float]
-) -> dict[str, dict[str, float]]:
+    probabilities: FloatArray, groups: Sequence[Group], threshold: float
+) -> dict[str, float]:
     """Return the share of each kingdom's sequences called viral; groups are equal."""
-    weights = equal_weights(groups)
+    weights, called = equal_weights(groups), probabilities >= threshold
     kingdoms = np.array([kingdom for kingdom, _ in groups])
-    return {
-        preset: {
-            kingdom: round(
-                float(
-                    np.average(
-                        probabilities[kingdoms == kingdom] >= threshold,
-                        weights=weights[kingdoms == kingdom],
-                    )
-                ),
-                4,
-            )
-            for kingdom in sorted(set(kingdoms.tolist()))
-        }
-        for preset, threshold in thresholds.items()
-    }
+    shares = {}
+    for kingdom in sorted(set(kingdoms.tolist())):
+        inside = kingdoms == kingdom
+        shares[kingdom] = round(float(np.average(called[inside], weights=weights[inside])), 4)
+    return shares
 
 
 def resampled_weights(groups: Sequence[Group], n_resamples: int, seed: int) -> FloatArray:

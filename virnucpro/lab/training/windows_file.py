@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,10 @@ from virnucpro.lab.training.draw import (
     Drawn,
     draw_crops,
     draw_pieces,
-    tile_pieces,
 )
-from virnucpro.lab.training.genomes import VIRUS, Genome
+from virnucpro.lab.training.genomes import Genome
 from virnucpro.lab.training.platt import LengthClass, length_classes
+from virnucpro.sequences.windows import tile
 
 _SHORT, _LONG = 2.5, 20
 """Limits of the numbers below, in windows."""
@@ -42,6 +42,17 @@ class Tiled:
     pieces: Drawn
     windows: list[bytes]
     first: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pieces: Drawn, window: int) -> "Tiled":
+        """Divide pieces into windows by the `even` tiling."""
+        windows: list[bytes] = []
+        first = [0]
+        for piece in pieces.bases:
+            starts, ends = tile(len(piece), window, "even")
+            windows += [piece[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+            first.append(len(windows))
+        return cls(pieces, windows, np.array(first))
 
     def select(self, chosen: NDArray[np.bool_]) -> "Tiled":
         """Return the pieces that have a chosen window, with their chosen windows."""
@@ -78,9 +89,9 @@ class TrainingWindows:
         """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
         end = len(self.crops.bases)
         crops, pieces = features[:end], {}
-        for length, one in self.tiled.items():
-            start, end = end, end + len(one.windows)
-            pieces[length] = Pieces(one.pieces.groups, features[start:end], one.first)
+        for length, of_length in self.tiled.items():
+            start, end = end, end + len(of_length.windows)
+            pieces[length] = Pieces(of_length.pieces.groups, features[start:end], of_length.first)
         return crops, pieces
 
     def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
@@ -95,10 +106,10 @@ class TrainingWindows:
         """
         end = len(self.crops.bases)
         crops, tiled = self.crops.select(chosen[:end]), {}
-        for length, one in self.tiled.items():
-            start, end = end, end + len(one.windows)
-            kept = one.select(chosen[start:end])
-            if len({kingdom == VIRUS for kingdom, _ in kept.pieces.groups}) == 2:
+        for length, of_length in self.tiled.items():
+            start, end = end, end + len(of_length.windows)
+            kept = of_length.select(chosen[start:end])
+            if len(set(kept.pieces.viral.tolist())) == 2:
                 tiled[length] = kept
         if len(set(crops.viral.tolist())) < 2 or not tiled:
             raise InputError(
@@ -108,7 +119,7 @@ class TrainingWindows:
         return replace(self, crops=crops, tiled=tiled)
 
     def _all(self) -> Sequence[bytes]:
-        return [*self.crops.bases, *(w for one in self.tiled.values() for w in one.windows)]
+        return [*self.crops.bases, *chain.from_iterable(t.windows for t in self.tiled.values())]
 
 
 def draw_training_windows(
@@ -125,31 +136,15 @@ def draw_training_windows(
     """
     tiled = {}
     classes = length_classes(window)
-    for length in (one.bases for one in classes):
+    for length in (length_class.bases for length_class in classes):
         short, long = length <= _SHORT * window, length <= _LONG * window
         numbers = _PIECES if short else _RECORDS if long else _LONG_RECORDS
         per_virus_group, per_kingdom, of_bacteria = numbers
-        drawn = _callable(
-            draw_pieces(
-                genomes, length, per_virus_group, per_kingdom, seed, of_bacteria=of_bacteria
-            )
+        drawn = draw_pieces(
+            genomes, length, per_virus_group, per_kingdom, seed, of_bacteria=of_bacteria
         )
-        if len(set(drawn.viral.tolist())) < 2:
-            continue
-        if length <= window:
-            first = np.arange(len(drawn.bases) + 1)
-            tiled[length] = Tiled(drawn, drawn.bases, first)
-        else:
-            tiles = tile_pieces(drawn.bases, window)
-            tiled[length] = Tiled(drawn, tiles.windows, tiles.first)
+        # The rule of the calls abstains for repeats.
+        drawn = drawn.select(np.array([*map(is_complex, drawn.bases)], np.bool_))
+        if len(set(drawn.viral.tolist())) == 2:
+            tiled[length] = Tiled.of(drawn, window)
     return TrainingWindows(draw_crops(genomes, seed, crops), tiled, classes)
-
-
-def _callable(drawn: Drawn) -> Drawn:
-    """Return the pieces that can be called; the rule of the calls abstains for repeats."""
-    kept = [row for row, bases in enumerate(drawn.bases) if is_complex(bases)]
-    return Drawn(
-        [drawn.bases[row] for row in kept],
-        [drawn.groups[row] for row in kept],
-        [drawn.sources[row] for row in kept],
-    )

@@ -1,7 +1,6 @@
 """Content of the report as plain data: one summary for each run, and what joins them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,16 +41,6 @@ _TOTALS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Numbers of entries that each run may have."""
-
-    records: int
-    tracks: int
-    regions: int
-    details: bool
-
-
 def content_of(
     runs: Iterable[RunFacts], n_runs: int, missing: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -59,18 +48,13 @@ def content_of(
 
     `missing` are sentences on what the report lacks beside the gaps of the runs.
     """
-    limits = _Limits(
-        records=max(5, RECORDS // n_runs),
-        tracks=max(1, _TRACKS // n_runs) if n_runs <= _TRACKS else 0,
-        regions=max(5, _REGIONS // n_runs),
-        details=n_runs <= _DETAILED,
-    )
-    return _joined([_summary(facts, limits) for facts in runs], missing)
+    return _joined([_summary(facts, n_runs) for facts in runs], missing)
 
 
-def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
-    best = best_records(facts.records, limits.records)
-    tracks, no_tracks = record_tracks(facts, limits.tracks) if limits.tracks else ([], "")
+def _summary(facts: RunFacts, n_runs: int) -> dict[str, Any]:
+    best = best_records(facts.records, max(5, RECORDS // n_runs))
+    n_tracks = _TRACKS // n_runs
+    tracks, no_tracks = record_tracks(facts, n_tracks) if n_tracks else ([], "")
     calibrated = facts.records.calibrated
     return {
         "counts": sample_counts(facts),
@@ -85,10 +69,10 @@ def _summary(facts: RunFacts, limits: _Limits) -> dict[str, Any]:
         "records": record_rows(facts, best),
         "tracks": tracks,
         "no_tracks": no_tracks,
-        "regions": region_rows(facts, limits.regions),
+        "regions": region_rows(facts, max(5, _REGIONS // n_runs)),
         "n_regions": None if facts.regions is None else len(facts.regions["state"]),
-        "story": story_of(facts) if limits.details else None,
-        "parameters": parameters_of(facts) if limits.details else None,
+        "story": story_of(facts) if n_runs <= _DETAILED else None,
+        "parameters": parameters_of(facts) if n_runs <= _DETAILED else None,
     }
 
 

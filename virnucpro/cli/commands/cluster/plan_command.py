@@ -90,8 +90,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _job(arguments: argparse.Namespace) -> "tuple[Job, str]":
     """Return the job, and the bundle or encoder for the tasks: a name, or an absolute path."""
-    from virnucpro.compute.predict import predict_job
     from virnucpro.run.embed_job import embed_job
+    from virnucpro.run.predict_job import predict_job
 
     predicts = options.chosen(PredictOptions, arguments)
     embeds = options.chosen(EmbedOptions, arguments)

@@ -7,7 +7,7 @@ import numpy as np
 
 from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.classifier.calibration import RecordCalibration
-from virnucpro.lab.training.genomes import VIRUS, Group
+from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.weights import PROKARYOTES, equal_weights
 
 _PROKARYOTES: Final = 0.85
@@ -32,7 +32,7 @@ def fit_length(
     limit
         Largest absolute log odds, see `supported`.
     """
-    viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
+    viral = are_viral(groups)
     weights = metagenome_weights(groups)
     columns = np.stack((record, windows, np.ones(len(viral))), axis=1)
     used = np.ones(3, np.bool_)
@@ -42,7 +42,7 @@ def fit_length(
         if not (found[:2] < 0).any():
             break
         used[int(found[:2].argmin())] = False
-    by_record, by_windows, offset = ((round(one, 6),) for one in found.tolist())
+    by_record, by_windows, offset = ((round(coefficient, 6),) for coefficient in found.tolist())
     return RecordCalibration((bases,), by_record, by_windows, offset, limit)
 
 
@@ -63,10 +63,10 @@ def metagenome_weights(groups: Sequence[Group]) -> FloatArray:
     counts: dict[Group, int] = {}
     for group in groups:
         counts[group] = counts.get(group, 0) + 1
-    cells = np.array([one[0] in PROKARYOTES for one in groups])
-    rest = np.array([kingdom != VIRUS for kingdom, _ in groups]) & ~cells
+    cells = np.array([group[0] in PROKARYOTES for group in groups])
+    rest = ~are_viral(groups) & ~cells
     if cells.any() and rest.any():
-        weights[cells] = [1 / counts[one] for one in groups if one[0] in PROKARYOTES]
+        weights[cells] = [1 / counts[group] for group in groups if group[0] in PROKARYOTES]
         for rows, share in ((cells, _PROKARYOTES), (rest, 1 - _PROKARYOTES)):
             weights[rows] *= share / weights[rows].sum()
     return weights
@@ -75,7 +75,7 @@ def metagenome_weights(groups: Sequence[Group]) -> FloatArray:
 def as_json(fitted: Sequence[RecordCalibration]) -> dict[str, Any]:
     """Return the section ``records`` of a calibration from those of single lengths."""
     names = ("lengths", "record", "windows", "offset")
-    columns = {name: [getattr(one, name)[0] for one in fitted] for name in names}
+    columns = {name: [getattr(calibration, name)[0] for calibration in fitted] for name in names}
     return {**columns, "limit": fitted[0].limit}
 
 

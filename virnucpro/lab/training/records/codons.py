@@ -15,17 +15,18 @@ from virnucpro.encoders.genes.genes import (
     open_frames,
 )
 
+_LEAST: Final = 200
 _MOST: Final = 4 * UNIT
 """Largest absolute score of a codon, and the score of a stop with the other sign."""
 
 
-def learn_scores(spans: Sequence[bytes], least: int = 200) -> Scores:
-    """Return codon scores, learned from the runs of at least `least` codons in `spans`."""
+def learn_scores(spans: Sequence[bytes]) -> Scores:
+    """Return codon scores, learned from the runs of at least `_LEAST` codons in `spans`."""
     genes, others = np.full((GC_CLASSES, 64), 20.0), np.full((GC_CLASSES, 64), 20.0)
     for start in range(0, len(spans), 256):
         batch = Spans.of(spans[start : start + 256])
         m = batch.frames.shape[2]
-        found = open_frames(batch.frames, least)
+        found = open_frames(batch.frames, _LEAST)
         for span, left, codons, place in zip(
             found.span, found.left, found.codons, found.place, strict=True
         ):

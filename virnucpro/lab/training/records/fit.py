@@ -62,7 +62,7 @@ class RecordModel:
     def tensors(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Return the tensors of the encoder's file, and those of the record head's file."""
         arrays = {"scores": self.scores, "keys": self.table.keys, "values": self.table.values}
-        encoder = {name: torch.from_numpy(one) for name, one in arrays.items()}
+        encoder = {name: torch.from_numpy(array) for name, array in arrays.items()}
         head = self.ensemble.tensors() | {VIRAL: self.ensemble.viral.float()}
         return encoder | {"means": torch.from_numpy(self.means)}, head
 
@@ -86,19 +86,19 @@ class RecordTraining:
                 "sequences, or train without a record head (--no-records)."
             )
         self._pieces = RecordPieces.of(self._drawn.bases, self.scores)
-        side_by_group = {one.key: side_of(one) for one in genomes}
+        side_by_group = {genome.key: side_of(genome) for genome in genomes}
         names = sorted(side_by_group)
         number = {name: i for i, name in enumerate(names)}
         self._names = np.array([name for _, name in names])
         self._words = WordGroups.of(
             *genome_words(genomes, self.scores, seed),
-            np.array([number[one.key] for one in genomes]),
+            np.array([number[genome.key] for genome in genomes]),
             np.array([side_by_group[name] for name in names]),
         )
-        self._group = np.array([number[one] for one in self._drawn.groups])
+        self._group = np.array([number[group] for group in self._drawn.groups])
 
-    def fit(self, known: BoolArray, share: Callable[[float], object]) -> RecordModel:
-        """Train on the groups in `known`, ``(n_groups,)``; `share` is as for `train`."""
+    def fit(self, known: BoolArray, finished: Callable[[float], object]) -> RecordModel:
+        """Train on the groups in `known`, ``(n_groups,)``; `finished` is as for `train`."""
         words = self._words.known(known[self._words.group])
         by_word = words.count_others(self._pieces.owner, self._pieces.keys, self._group)
         chosen = known[self._group]
@@ -106,12 +106,12 @@ class RecordTraining:
         drawn = self._drawn.select(chosen)
         means = _mean_composition(sums, draw_weights(drawn.groups, drawn.sources))
         _, examples = examples_of(drawn, vectors_of(sums, means)[:, :N_INPUTS])
-        ensemble = train(examples, self._settings, self._seed, share)
+        ensemble = train(examples, self._settings, self._seed, finished)
         return RecordModel(self.scores, words.table(), means, ensemble)
 
-    def fit_all(self, share: Callable[[float], object]) -> RecordModel:
-        """Train on all groups; `share` is as for `train`."""
-        return self.fit(np.ones(len(self._names), np.bool_), share)
+    def fit_all(self, finished: Callable[[float], object]) -> RecordModel:
+        """Train on all groups; `finished` is as for `train`."""
+        return self.fit(np.ones(len(self._names), np.bool_), finished)
 
     def cross_validate(
         self,
@@ -138,14 +138,16 @@ class RecordTraining:
         def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
             of = f"fold {fold + 1} of {fold_of_group.max() + 1}"
             reporter.stage(f"training the record head for {of}")
-            model = self.fit(fold_of_group != fold, reporter.share)
-            chosen = {length: compress(pieces[length].bases, one) for length, one in inside.items()}
+            model = self.fit(fold_of_group != fold, reporter.finished)
+            chosen = {
+                length: compress(pieces[length].bases, mask) for length, mask in inside.items()
+            }
             return {
                 length: model.logits(RecordPieces.of(list(bases), self.scores))
                 for length, bases in chosen.items()
             }
 
-        groups = {length: one.groups for length, one in pieces.items()}
+        groups = {length: drawn.groups for length, drawn in pieces.items()}
         key = self._key(pieces, folds)
         return logits_of_folds(folder / "records", key, groups, folds, logits_of)
 
@@ -153,8 +155,8 @@ class RecordTraining:
         """Return a digest of all that decides the logits of a fold."""
         others = (self._settings, self._seed, folds, torch.__version__, self._drawn.sources)
         digest = hashlib.sha256(repr(others).encode())
-        for one in (self._drawn, *pieces.values()):
-            digest.update(repr(one.groups).encode() + b"\n".join(one.bases))
+        for drawn in (self._drawn, *pieces.values()):
+            digest.update(repr(drawn.groups).encode() + b"\n".join(drawn.bases))
         for array in (self.scores, self._words.keys, self._words.group):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -163,7 +165,7 @@ class RecordTraining:
 def _learn_from(genomes: Sequence[Genome], seed: int) -> Scores:
     """Learn codon scores from spans of viruses and prokaryotes."""
     rng = np.random.default_rng([seed, 5])
-    chosen = [one for one in genomes if one.viral or one.kingdom in PROKARYOTES]
+    chosen = [genome for genome in genomes if genome.viral or genome.kingdom in PROKARYOTES]
     order = rng.permutation(len(chosen))[:_LEARNED].tolist()
     return learn_scores([span for i in order for span in cut(chosen[i].sequences[0])[:_SPANS]])
 

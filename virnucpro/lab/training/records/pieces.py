@@ -49,7 +49,7 @@ class RecordPieces:
         starts = range(0, len(bases), _AT_ONCE)
         found = [scan_pieces(bases[start : start + _AT_ONCE], scores) for start in starts]
         evidence, owners, keys = zip(*found, strict=True)
-        owner = [start + one for start, one in zip(starts, owners, strict=True)]
+        owner = [start + numbers for start, numbers in zip(starts, owners, strict=True)]
         return cls(np.concatenate(evidence), np.concatenate(owner), np.concatenate(keys))
 
     def select(self, rows: IntArray) -> "RecordPieces":
@@ -71,11 +71,14 @@ def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
     drawn = Drawn([], [], [])
     for (kingdom, _), members in by_group(genomes).items():
         choices = [
-            (one, bases) for one in members for bases in one.sequences if len(bases) > _LEAST
+            (genome, bases)
+            for genome in members
+            for bases in genome.sequences
+            if len(bases) > _LEAST
         ]
         if not choices:
             continue
-        total = {one.name: sum(map(len, one.sequences)) for one in members}
+        total = {genome.name: sum(map(len, genome.sequences)) for genome in members}
         weights = np.array([len(s) / total[g.name] * counted_bases([g]) ** 0.5 for g, s in choices])
         limits = _A_VIRUS_GROUP if kingdom == VIRUS else _A_HOST_GROUP
         count = int(np.clip(_A_ROOT_BASE * counted_bases(members) ** 0.5, *limits))
@@ -105,13 +108,13 @@ def genome_words(genomes: Sequence[Genome], scores: Scores, seed: int) -> tuple[
     The bases of a group are limited, shared by its genomes.
     """
     rng = np.random.default_rng([seed, 4])
-    numbers = {id(one): number for number, one in enumerate(genomes)}
+    numbers = {id(genome): number for number, genome in enumerate(genomes)}
     keys, owners = [], []
     for (kingdom, _), members in by_group(genomes).items():
-        share = _WORD_BASES[kingdom in (VIRUS, *PROKARYOTES)] // len(members)
+        bases = _WORD_BASES[kingdom in (VIRUS, *PROKARYOTES)] // len(members)
         for genome in members:
-            spans = [span for one in genome.sequences for span in cut(one)]
-            if (most := max(share // SPAN, 6)) < len(spans):
+            spans = [span for sequence in genome.sequences for span in cut(sequence)]
+            if (most := max(bases // SPAN, 6)) < len(spans):
                 spans = [spans[i] for i in rng.permutation(len(spans))[:most]]
             own = np.unique(scan(spans, scores).keys)
             keys.append(own)
