@@ -47,7 +47,8 @@ def record_quality(
 ) -> RecordQuality:
     """Return the composition of all records of an index, from up to 100,000 bases of each.
 
-    That of records with invalid letters is unknown. `stopped` is called after each batch.
+    That of records with invalid letters, or too many, is unknown. `stopped` is called after each
+    batch.
 
     Raises
     ------
@@ -67,8 +68,8 @@ def record_quality(
         np.divide(gc_bases, n_known, out=gc[first:last], where=n_known > 0)
         if stopped():
             raise CancelledError
-    invalid = index.record_status == RecordStatus.INVALID_LETTERS
-    gc[invalid], known[invalid], not_simple[invalid] = np.nan, np.nan, True
+    unknown = np.isin(index.record_status, (RecordStatus.INVALID_LETTERS, RecordStatus.TOO_LONG))
+    gc[unknown], known[unknown], not_simple[unknown] = np.nan, np.nan, True
     return RecordQuality(gc, known, not_simple)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from virnucpro.arrays import BoolArray, ByteArray, IntArray
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.classifier.consensus import Call, Thresholds
+from virnucpro.classifier.consensus import Call, Status, Thresholds
 from virnucpro.classifier.decision import call_records
 from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.errors import RunError
@@ -165,13 +165,14 @@ def _write_extracts(
 ) -> Iterator[Path]:
     """Write the sequences of the chosen calls; yield the paths of the files.
 
-    The files are FASTQ if the index has qualities.
+    The files are FASTQ if the index has qualities. They lack the too long sequences, whose letters
+    are not in the index.
     """
     fastq = scores.index.has_qualities
     for number, call in enumerate(CALL_NAMES):
         if call in options.calls:
             path = target.extract(call, fastq=fastq, compressed=options.compress)
-            chosen = scores.calls.call == number
+            chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
             numbers = scores.records.score, scores.calls.probability
             write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
             yield path
@@ -275,6 +276,7 @@ _ADVICE: Final = {
     "bundle that scores whole windows, such as -b mini",
     "ambiguous_bases": "Too few of their letters are A, C, G or T: mask fewer bases",
     "invalid_letters": "Letters are no bases: check whether the files are what you meant",
+    "too_long": "Split them, or give a larger --max-record",
     "quarantined": "Their computation failed; see quarantine.tsv",
 }
 """What to do about records without a score, by their status."""
