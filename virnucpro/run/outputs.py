@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, ByteArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, IntArray, slices
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, Status, Thresholds
@@ -320,17 +320,21 @@ def _recomputed_rows(launches: Iterable[Launch]) -> dict[str, int]:
 
 
 def _count_by_length(lengths: IntArray, viral: BoolArray) -> dict[str, tuple[int, int]]:
-    classes = length_class(lengths)
-    numbers, viruses = (
-        np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
-        for chosen in (classes, classes[viral])
-    )
-    return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
+    numbers, viruses = np.zeros((2, len(LENGTH_CLASSES)), np.int64)
+    for part in slices(len(lengths)):
+        classes = length_class(lengths[part])
+        numbers += np.bincount(classes, minlength=len(numbers))
+        viruses += np.bincount(classes[viral[part]], minlength=len(viruses))
+    both = zip(numbers.tolist(), viruses.tolist(), strict=True)
+    return dict(zip(LENGTH_CLASSES, both, strict=True))
 
 
 def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
-    counts = np.bincount(codes, minlength=len(names)).tolist()
-    return {name: count for name, count in zip(names, counts, strict=True) if count}
+    counts = sum(
+        (np.bincount(codes[part], minlength=len(names)) for part in slices(len(codes))),
+        np.zeros(len(names), np.int64),
+    )
+    return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
 def _write_region_files(
