@@ -1,9 +1,15 @@
 """Names for the array types that signatures use, all of any shape; functions of plain arrays."""
 
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 AnyArray: TypeAlias = NDArray[Any]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -21,6 +27,31 @@ HashArray: TypeAlias = NDArray[np.uint64]
 _CACHED_ROWS: Final = 64
 _ONES: Final = np.uint16(0x7C00)
 """Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
+
+
+_LARGE: Final = 1 << 22
+"""Bytes from which on an array is a file."""
+_AT_ONCE: Final = 1 << 16
+
+
+def large_array(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
+    """Return an array without set values, whose memory the kernel can write to disk if it is large.
+
+    From 4 MiB on, it is mapped from a file without a name in TMPDIR, which ends with the array. If
+    TMPDIR has not enough space, it is in memory.
+    """
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes >= _LARGE:
+        with suppress(OSError), tempfile.TemporaryFile() as file:
+            os.posix_fallocate(file.fileno(), 0, n_bytes)  # later, a full disk would be a SIGBUS
+            return np.frombuffer(mmap.mmap(file.fileno(), n_bytes), dtype).reshape(shape)
+    return np.empty(shape, dtype)
+
+
+def slices(n: int) -> Iterator[slice]:
+    """Yield slices of at most 65,536 positions, together ``0:n``."""
+    for first in range(0, n, _AT_ONCE):
+        yield slice(first, min(first + _AT_ONCE, n))
 
 
 def joined_ranges(starts: IntArray, counts: IntArray) -> IntArray:

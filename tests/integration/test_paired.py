@@ -185,3 +185,9 @@ def test_alignments_are_answered_as_their_reads(files, tables):
     rows, others = tables(files / "a/predictions.tsv"), tables(files / "b/predictions.tsv")
     assert others == [row | {"file": "reads.sam"} for row in rows]
     assert _extracted(files / "b") == _extracted(files / "a")
+
+
+def test_a_mate_that_is_too_long_is_an_error(files):
+    message = r"record 1: a mate of \d+ letters is too long for paired reads; give a larger"
+    with pytest.raises(InputError, match=message):
+        virnucpro.classify(["R1.fq", "R2.fq"], paired=True, max_record=20)

@@ -56,6 +56,7 @@ class Status(IntEnum):
     QUARANTINED = 4
     MISSING = 5
     INVALID_LETTERS = 6
+    TOO_LONG = 7
 
 
 class Evidence(IntEnum):
@@ -345,6 +346,7 @@ def _structural_status(record_status: ByteArray) -> ByteArray:
     table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
     table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
     table[RecordStatus.INVALID_LETTERS] = Status.INVALID_LETTERS
+    table[RecordStatus.TOO_LONG] = Status.TOO_LONG
     return table[record_status]
 
 

@@ -5,13 +5,13 @@ With a calibrated bundle, the thresholds apply to the probability, and the rule 
 with a reason) if the evidence is too small or the sequence is of low complexity.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum, IntFlag
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, ByteArray, FloatArray
+from virnucpro.arrays import BoolArray, ByteArray, FloatArray, large_array, slices
 from virnucpro.classifier.calibration import Calibration, q_values
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
@@ -24,6 +24,7 @@ from virnucpro.classifier.prevalence import (
 from virnucpro.errors import UsageError
 
 _NO_TIER: Final = 0
+Arrays = TypeVar("Arrays", RecordScores, "RecordQuality")
 _KNOWN: Final = 0.98
 """Least share of A, C, G and T of a record without the flag. A genome with every 11th base unknown
 is scored, but its frames and words are broken.
@@ -105,9 +106,11 @@ class RecordCalls:
         """Return what is expected of the viral calls; None without a prevalence."""
         if self.prevalence is None:
             return None
-        viral = self.call == Call.VIRAL
-        false = float((1 - self.probability[viral]).sum())
-        return Expectation(self.prevalence, int(viral.sum()), false)
+        called, false = 0, 0.0
+        for part in slices(len(self.call)):
+            viral = self.probability[part][self.call[part] == Call.VIRAL]
+            called, false = called + len(viral), false + float((1 - viral).sum())
+        return Expectation(self.prevalence, called, false)
 
 
 def call_records(
@@ -160,37 +163,61 @@ def _by_probability(
     options: CallOptions,
     quality: RecordQuality | None,
 ) -> RecordCalls:
-    """Return the calls of a calibrated bundle."""
-    log_odds = _log_odds(records, calibration, quality)
-    log_odds[~scored] = np.nan
-    abstained = _abstentions(records, scored, calibration, quality)
+    """Return the calls of a calibrated bundle.
+
+    Memory does not grow with the number of records, but for five bytes of each.
+    """
+    n_records = len(scored)
+    log_odds, able, calibrated, probability = (
+        large_array((n_records,), np.float64) for _ in range(4)
+    )
+    reason = np.empty(n_records, np.uint8)
+    for part in slices(n_records):
+        of, composition = _part(records, part), quality and _part(quality, part)
+        own = _log_odds(of, calibration, composition)
+        own[~scored[part]] = np.nan
+        reason[part] = _abstentions(of, scored[part], calibration, composition)
+        log_odds[part] = own
+        able[part] = np.where(reason[part] == Reason.NONE, own, np.nan)
     share = options.prevalence
     if isinstance(share, float):
         prevalence = Prevalence(share, share, share)
     else:
-        prevalence = estimate_prevalence(log_odds[abstained == Reason.NONE])
-    probability = posterior(log_odds, prevalence.value)
-    # Records that cannot be called do not count in the false discovery rate.
-    fdr = q_values(np.where(abstained == Reason.NONE, probability, np.nan))
+        prevalence = estimate_prevalence(able)
+    for part in slices(n_records):
+        calibrated[part] = posterior(log_odds[part], 0.5)
+        probability[part] = posterior(log_odds[part], prevalence.value)
+        # Records that cannot be called do not count in the false discovery rate.
+        able[part] = np.where(reason[part] == Reason.NONE, probability[part], np.nan)
+    fdr = q_values(able)
     preset = calibration.presets[options.preset]
-    if options.fdr is None:
-        limit = preset.viral if options.threshold is None else options.threshold
-        viral = probability >= limit
-    else:
-        limit = preset.viral
-        viral = fdr <= options.fdr
-    call = _three_way(scored, viral, probability < min(limit, preset.non_viral))
-    call[abstained != Reason.NONE] = Call.AMBIGUOUS
-    uncertain = np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE)
-    reason = np.where(abstained != Reason.NONE, abstained, uncertain).astype(np.uint8)
-    tier = np.full(len(call), _NO_TIER, np.uint8)
-    for number, name in enumerate(PRESETS, 1):
-        strict = probability >= calibration.presets[name].viral
-        tier[strict & (abstained == Reason.NONE)] = number
-    flags = _flags(quality, calibration, len(call))
-    calibrated = posterior(log_odds, 0.5)
+    call, tier = (np.full(n_records, _NO_TIER, np.uint8) for _ in range(2))
+    for part in slices(n_records):
+        own, abstained = probability[part], reason[part] != Reason.NONE
+        if options.fdr is None:
+            limit = preset.viral if options.threshold is None else options.threshold
+            viral = own >= limit
+        else:
+            limit = preset.viral
+            viral = fdr[part] <= options.fdr
+        called = _three_way(scored[part], viral, own < min(limit, preset.non_viral))
+        called[abstained] = Call.AMBIGUOUS
+        reason[part][(called == Call.AMBIGUOUS) & ~abstained] = Reason.UNCERTAIN
+        call[part] = called
+        for number, name in enumerate(PRESETS, 1):
+            strict = own >= calibration.presets[name].viral
+            tier[part][strict & ~abstained] = number
+    flags = np.zeros(n_records, np.uint8)
+    if quality is not None:
+        for part in slices(n_records):
+            flags[part] = _flags(_part(quality, part), calibration)
     assumed = prevalence if scored.any() else None
     return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, assumed)
+
+
+def _part(values: Arrays, part: slice) -> Arrays:
+    """Return a dataclass of arrays with a part of each."""
+    return type(values)(*(getattr(values, field.name)[part] for field in fields(values)))
 
 
 def _log_odds(
@@ -224,10 +251,8 @@ def _abstentions(
     return reason
 
 
-def _flags(quality: RecordQuality | None, calibration: Calibration, n_records: int) -> ByteArray:
-    flags = np.zeros(n_records, np.uint8)
-    if quality is None:
-        return flags
+def _flags(quality: RecordQuality, calibration: Calibration) -> ByteArray:
+    flags = np.zeros(len(quality.gc), np.uint8)
     low, high = calibration.gc
     for flag, holds in (
         (Flag.LOW_COMPLEXITY, ~quality.complex),
@@ -266,7 +291,7 @@ def _by_score(
     call = _three_way(
         scored, records.score >= np.float32(viral), records.score < np.float32(non_viral)
     )
-    unknown = np.full(len(call), np.nan)
+    unknown = np.broadcast_to(np.nan, len(call))
     return RecordCalls(
         call=call,
         calibrated=unknown,

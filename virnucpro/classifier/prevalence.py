@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import FloatArray, slices
 
 PRIOR: Final = 0.05
 """Prevalence that is expected before an input is seen."""
@@ -111,9 +111,12 @@ def estimate_prevalence(log_odds: FloatArray) -> Prevalence:
     Prevalence
         Three significant digits: the rounded value gives the same probabilities again.
     """
-    limited = np.clip(log_odds[np.isfinite(log_odds)], -_HIGHEST, _HIGHEST)
-    numbers = np.rint((limited + _HIGHEST) * _BINS).astype(np.int64)
-    counts = np.bincount(numbers)
+    counts = np.zeros(2 * _HIGHEST * _BINS + 1, np.int64)
+    for part in slices(len(log_odds)):
+        known = log_odds[part][np.isfinite(log_odds[part])]
+        limited = np.clip(known, -_HIGHEST, _HIGHEST)
+        numbers = np.rint((limited + _HIGHEST) * _BINS).astype(np.int64)
+        counts += np.bincount(numbers, minlength=len(counts))
     filled = np.flatnonzero(counts)
     counts, excess = counts[filled], np.expm1(filled / _BINS - _HIGHEST)
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import BoolArray, ByteArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, IntArray, large_array, slices
 from virnucpro.classifier.decision import RecordQuality
 from virnucpro.compiled import library
 from virnucpro.sequences.index import SequenceIndex
@@ -34,6 +34,7 @@ _BLOCK_BASES: Final = 10_000
 _BATCH_BASES: Final = 1 << 14
 """Bases examined at once: their arrays fit into the cache of a core."""
 
+_WITHOUT_LETTERS: Final = (RecordStatus.INVALID_LETTERS, RecordStatus.TOO_LONG)
 _WORD: Final = 12
 """Bases of a word."""
 _WORD_BITS: Final = 24
@@ -48,27 +49,32 @@ def record_quality(
 ) -> RecordQuality:
     """Return the composition of all records of an index, from up to 100,000 bases of each.
 
-    That of records with invalid letters is unknown. `stopped` is called after each batch.
+    That of records with invalid letters, or too many, is unknown. `stopped` is called after each
+    batch.
 
     Raises
     ------
     concurrent.futures.CancelledError
         If `stopped` returns True.
     """
-    gc, known = (np.full(index.n_records, np.nan) for _ in range(2))
+    gc, known = (large_array((index.n_records,), np.float64) for _ in range(2))
+    for part in slices(index.n_records):
+        gc[part] = known[part] = np.nan
     not_simple = np.ones(index.n_records, np.bool_)
     for first, last in _batches(index.record_lengths):
         samples = [_sample(index, record) for record in range(first, last)]
         lengths, bases, not_simple[first:last] = _examine(samples)
         n_known = bases.sum(axis=1)
-        letters = lengths - (index.record_lengths - index.record_letters)[first:last]
+        between = index.record_lengths[first:last] - index.record_letters[first:last]
+        letters = lengths - between
         np.divide(n_known, letters, out=known[first:last], where=letters > 0)
         gc_bases = bases[:, 1:3].sum(axis=1)
         np.divide(gc_bases, n_known, out=gc[first:last], where=n_known > 0)
         if stopped():
             raise CancelledError
-    invalid = index.record_status == RecordStatus.INVALID_LETTERS
-    gc[invalid], known[invalid], not_simple[invalid] = np.nan, np.nan, True
+    for part in slices(index.n_records):
+        unknown = np.isin(index.record_status[part], _WITHOUT_LETTERS)
+        gc[part][unknown], known[part][unknown], not_simple[part][unknown] = np.nan, np.nan, True
     return RecordQuality(gc, known, not_simple)
 
 
@@ -79,11 +85,11 @@ def is_complex(bases: bytes) -> bool:
 
 def _batches(lengths: IntArray) -> Iterator[tuple[int, int]]:
     """Yield first record, last record + 1 of consecutive records with about `_BATCH_BASES`."""
-    if len(lengths):
-        shortest = _BATCH_BASES // _RECORDS
-        ends = np.cumsum(np.clip(lengths, shortest, _BLOCKS * _BLOCK_BASES))
-        cuts = 1 + np.flatnonzero(np.diff(ends // _BATCH_BASES))
-        yield from pairwise([0, *cuts.tolist(), len(lengths)])
+    shortest = _BATCH_BASES // _RECORDS
+    for part in slices(len(lengths)):
+        ends = np.cumsum(np.clip(lengths[part], shortest, _BLOCKS * _BLOCK_BASES))
+        cuts = part.start + 1 + np.flatnonzero(np.diff(ends // _BATCH_BASES))
+        yield from pairwise([part.start, *cuts.tolist(), part.stop])
 
 
 def _sample(index: SequenceIndex, record: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray
+from virnucpro.arrays import ByteArray, large_array
 from virnucpro.classifier.consensus import (
     PieceScores,
     RecordScores,
@@ -85,13 +85,13 @@ def score_run(
 ) -> RecordScores:
     """Return the scores of all records of a run, as `score_records`.
 
-    The memory needed is about 70 bytes per record, and 8 for each fact. `n_classes` is the number
+    About 70 bytes per record, and 8 for each fact, are in `large_array`. `n_classes` is the number
     of classes in the scores of `coverage`: 0 for a classifier of two classes.
     """
     empty = _score_block(index, windows, coverage, n_classes, 0, 0)
     names = RecordScores.__slots__
     shapes = [(getattr(empty, name).shape[1:], getattr(empty, name).dtype) for name in names]
-    result = RecordScores(*(np.empty((index.n_records, *rest), kind) for rest, kind in shapes))
+    result = RecordScores(*(large_array((index.n_records, *rest), kind) for rest, kind in shapes))
     for first, last in record_blocks(index):
         block = _score_block(index, windows, coverage, n_classes, first, last)
         for name in names:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
-import numpy as np
-
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_memory
 from virnucpro.encoders.registry import shapes_of
@@ -253,8 +251,7 @@ def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) ->
     tables = index.n_records * (name + origin + _RECORD_BYTES)
     tables += index.n_windows * (2 * name + origin + _WINDOW_BYTES)
     sequences = index.n_records * (name + origin + _HEADER_BYTES)
-    letters = int(index.record_lengths.sum(dtype=np.int64))
-    sequences += letters * (2 if index.has_qualities else _WITH_LINE_ENDS)
+    sequences += index.stored_letters * (2 if index.has_qualities else _WITH_LINE_ENDS)
     return {
         "segments": units * _SEGMENT_BYTES + rows * (row_bytes + _ROW_BYTES),
         "embeddings.h5": round(items * (row_bytes + name + _ITEM_BYTES)) if row_bytes else 0,

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from virnucpro.compute.in_process import InProcessRank
 from virnucpro.compute.preflight import threads_of_rank
 from virnucpro.compute.rank_main import RankTask, Share
@@ -168,7 +166,7 @@ def _workload(run: Run, plan: Sequence[int], workers: int) -> Workload:
     share = rows / max(1, index.n_rows)
     return Workload(
         records=round(share * index.n_records),
-        letters=round(share * int(index.record_lengths.sum(dtype=np.int64))),
+        letters=round(share * index.stored_letters),
         rows=rows,
         workers=workers,
         protein=index.spec.alphabet is Alphabet.PROTEIN,

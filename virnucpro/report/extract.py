@@ -5,13 +5,14 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, FloatArray, IntArray, RealArray
+from virnucpro.arrays import BoolArray, FloatArray, IntArray, RealArray, slices
 from virnucpro.classifier.regions import Regions
 from virnucpro.durable import write_file
 from virnucpro.report.regions import region_names
@@ -74,16 +75,20 @@ def write_extract(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    records = np.flatnonzero(chosen)
-    pieces = _Pieces(
-        lambda rows: index.record_names(records[rows]),
-        records,
-        np.zeros_like(records),
-        index.record_lengths[records],
-        lambda rows: _numbers(probability[records[rows]], score[records[rows]]),
-    )
-    pieces = _mates(index, pieces)
-    _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
+
+    def texts(part: slice) -> Iterator[bytes]:
+        records = part.start + np.flatnonzero(chosen[part])
+        pieces = _Pieces(
+            lambda rows: index.record_names(records[rows]),
+            records,
+            np.zeros_like(records),
+            index.record_lengths[records],
+            lambda rows: _numbers(probability[records[rows]], score[records[rows]]),
+        )
+        pieces = _mates(index, pieces)
+        return _entries(index, pieces, _headers(index, pieces), fastq=fastq)
+
+    _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
 
 
 def write_region_extract(
@@ -131,7 +136,25 @@ def write_viruses(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    whole = np.flatnonzero(viral)
+    _write(
+        path,
+        chain.from_iterable(
+            _viruses(index, part, viral, probability, inserted) for part in slices(index.n_records)
+        ),
+    )
+
+
+def _viruses(
+    index: SequenceIndex,
+    part: slice,
+    viral: BoolArray,
+    probability: FloatArray,
+    inserted: Regions,
+) -> Iterator[bytes]:
+    """Return the entries of `write_viruses` of a part of the records."""
+    whole = part.start + np.flatnonzero(viral[part])
+    first, last = np.searchsorted(inserted.record, [part.start, part.stop]).tolist()
+    inserted = inserted.select(np.arange(first, last))
     record = np.concatenate((whole, inserted.record))
     start = np.concatenate((np.zeros_like(whole), inserted.start))
     order = np.lexsort((start, record))
@@ -153,7 +176,7 @@ def write_viruses(
         }
 
     pieces = _mates(index, _Pieces(names, record, start, end, fields))
-    _write(path, _entries(index, pieces, _headers(index, pieces), fastq=False))
+    return _entries(index, pieces, _headers(index, pieces), fastq=False)
 
 
 def _numbers(probability: RealArray, score: RealArray) -> dict[str, Sequence[str]]:

@@ -188,9 +188,8 @@ class PredictOptions:
         False,
         "--strict",
         group="inputs",
-        help="refuse inputs with gaps or invalid letters",
-        default_text="remove gaps, and give sequences with invalid letters the status "
-        "invalid_letters",
+        help="refuse inputs with gaps, invalid letters, or sequences above --max-record",
+        default_text="remove gaps; the other sequences have the status invalid_letters or too_long",
     )
     max_record: int = option(
         MAX_RECORD,
@@ -198,8 +197,9 @@ class PredictOptions:
         metavar="LETTERS",
         parse=positive,
         group="inputs",
-        help="maximum letters of a sequence; an input with a longer one is refused, before it "
-        "fills the memory",
+        help="maximum letters of a sequence; a longer one has the status too_long and no score, so "
+        "that it does not fill the memory",
+        in_numbers=True,
     )
     embeddings: EmbeddingsDtype | None = option(
         None,

@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, ByteArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, IntArray, slices
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.classifier.consensus import Call, Thresholds
+from virnucpro.classifier.consensus import Call, Status, Thresholds
 from virnucpro.classifier.decision import call_records
 from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.errors import RunError
@@ -164,13 +164,13 @@ def _write_extracts(
     """Write the sequences of the chosen calls; yield the paths of the files.
 
     The files are FASTQ if the index has qualities. viruses.fasta has proviruses by stretch, and
-    other viral records whole.
+    other viral records whole. Too long sequences are left out: their letters are not in the index.
     """
     fastq = scores.index.has_qualities
     for number, call in enumerate(CALL_NAMES):
         if call in options.calls:
             path = target.extract(call, fastq=fastq, compressed=options.compress)
-            chosen = scores.calls.call == number
+            chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
             numbers = scores.records.score, scores.calls.probability
             write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
             yield path
@@ -271,6 +271,7 @@ _ADVICE: Final = {
     "bundle that scores whole windows, such as -b mini",
     "ambiguous_bases": "Too few of their letters are A, C, G or T: mask fewer bases",
     "invalid_letters": "Letters are no bases: check whether the files are what you meant",
+    "too_long": "Split them, or give a larger --max-record",
     "quarantined": "Their computation failed; see quarantine.tsv",
 }
 """What to do about records without a score, by their status."""
@@ -311,17 +312,21 @@ def _recomputed_rows(run: Run, reporter: Reporter) -> dict[str, int]:
 
 
 def _count_by_length(lengths: IntArray, viral: BoolArray) -> dict[str, tuple[int, int]]:
-    classes = length_class(lengths)
-    numbers, viruses = (
-        np.bincount(chosen, minlength=len(LENGTH_CLASSES)).tolist()
-        for chosen in (classes, classes[viral])
-    )
-    return dict(zip(LENGTH_CLASSES, zip(numbers, viruses, strict=True), strict=True))
+    numbers, viruses = np.zeros((2, len(LENGTH_CLASSES)), np.int64)
+    for part in slices(len(lengths)):
+        classes = length_class(lengths[part])
+        numbers += np.bincount(classes, minlength=len(numbers))
+        viruses += np.bincount(classes[viral[part]], minlength=len(viruses))
+    both = zip(numbers.tolist(), viruses.tolist(), strict=True)
+    return dict(zip(LENGTH_CLASSES, both, strict=True))
 
 
 def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
-    counts = np.bincount(codes, minlength=len(names)).tolist()
-    return {name: count for name, count in zip(names, counts, strict=True) if count}
+    counts = sum(
+        (np.bincount(codes[part], minlength=len(names)) for part in slices(len(codes))),
+        np.zeros(len(names), np.int64),
+    )
+    return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
 def _write_region_files(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from virnucpro.arrays import large_array, slices
 from virnucpro.bundles.bundle import open_bundle, viral_classes
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.call_options import CallOptions
@@ -103,8 +104,10 @@ def rescore(
         reporter.stage(expected.text)
         if expected.warning:
             reporter.warn(expected.warning)
-    pairs = zip(before.calls.call.tolist(), now.calls.call.tolist(), strict=True)
-    changes = Counter((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
+    changes = Counter[tuple[str, str]]()
+    for part in slices(run.index.n_records):
+        pairs = zip(before.calls.call[part].tolist(), now.calls.call[part].tolist(), strict=True)
+        changes.update((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
     return changes, bool((coverage.row_state == RowState.DONE).all())
 
 
@@ -126,7 +129,8 @@ def _scored_by(
     reporter.stage(f"scoring stored vectors with {bundle.name}")
     head = load_head(bundle.head)
     own, after = coverage.scores, 2 + len(run.manifest.classes)
-    scores = np.full((len(own), head.n_scores + own.shape[1] - after), np.nan, np.float32)
+    scores = large_array((len(own), head.n_scores + own.shape[1] - after), np.float32)
+    scores[:] = np.nan
     scores[:, head.n_scores :] = own[:, after:]
     for path in coverage.done.values():
         segment = read_segment(path)
@@ -134,15 +138,15 @@ def _scored_by(
         found = head.scores(segment.embeddings)
         found[segment.state != RowState.DONE] = np.nan
         scores[segment.rows, : head.n_scores] = found
-    kinds = run.index.kinds(np.arange(run.index.n_rows))
-    kept = kinds == PIECE_ITEM  # rows without a stored vector keep their scores
-    if run.index.spec.fallback:
-        kept |= kinds == WINDOW_ITEM
-    if tuple(run.manifest.classes) == bundle.classes:
-        scores[kept] = own[kept]
-    else:
-        scores[kept, 2 : head.n_scores] = 0
-        scores[kept, :2] = own[kept, :2]
+    without_vectors = [PIECE_ITEM, *([WINDOW_ITEM] if run.index.spec.fallback else [])]
+    for part in slices(run.index.n_rows):
+        kinds = run.index.kinds(np.arange(part.start, part.stop))
+        kept = part.start + np.flatnonzero(np.isin(kinds, without_vectors))
+        if tuple(run.manifest.classes) == bundle.classes:
+            scores[kept] = own[kept]
+        else:
+            scores[kept, 2 : head.n_scores] = 0
+            scores[kept, :2] = own[kept, :2]
     manifest = replace(
         run.manifest,
         labels=bundle.labels,

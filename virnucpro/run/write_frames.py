@@ -44,8 +44,8 @@ def write_frames(
     Raises
     ------
     InputError
-        When an input cannot be read, or has a record of more than `max_record` letters; with
-        `strict`, also if it has gaps or invalid letters.
+        When an input cannot be read; with `strict`, also if it has gaps, invalid letters, or a
+        record of more than `max_record` letters.
     UsageError
         When there is no input, two inputs would have the same output files, an output file exists
         and `force` is not given, or an output file is also an input.

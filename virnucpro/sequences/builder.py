@@ -34,7 +34,7 @@ from virnucpro.sequences.items import cut_records, divide_records
 from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pair
 from virnucpro.sequences.records import UNNAMED, Record, read_records
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
-from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile
+from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile, RecordStatus
 
 _QUALITIES = "qualities"
 _BATCH_BYTES = 1 << 20
@@ -63,6 +63,7 @@ class _Batch(NamedTuple):
 
     `qualities` is empty if they are not stored, or if one of the records lacks them. `invalid` are
     positions of records with invalid letters. `mates` are the letters of the first mates.
+    `too_long` are the letters of too long records, by their positions.
     """
 
     names: list[bytes]
@@ -70,6 +71,16 @@ class _Batch(NamedTuple):
     qualities: list[bytes]
     invalid: list[int]
     mates: list[int]
+    too_long: dict[int, int]
+
+    @classmethod
+    def empty(cls) -> "_Batch":
+        return cls([], [], [], [], [], {})
+
+    @property
+    def n_letters(self) -> int:
+        """Number of the letters of all records."""
+        return sum(map(len, self.sequences)) + sum(self.too_long.values())
 
 
 def write_index(
@@ -161,7 +172,7 @@ def column_blocks(
     for batch in reader.batches():
         if batch.names:
             folder, digest = MemoryFolder(), ContentDigest("")
-            digest.add(batch.names, batch.sequences)
+            digest.add(batch.names, batch.sequences, batch.too_long)
             with ExitStack() as stack:
                 streamed = _StreamedColumns(folder, stack, paired=False)
                 streamed.add(batch, spec)
@@ -219,7 +230,7 @@ class _Reader:
                     batch.qualities.clear()
                 _add_to(digests, batch)
                 self.counts[0] += len(batch.names)
-                self.counts[1] += sum(map(len, batch.sequences))
+                self.counts[1] += batch.n_letters
                 yield batch
             self.notes.end()
 
@@ -244,13 +255,15 @@ class _Reader:
         return read_pairs(paths, read) if self._paired else read(paths[0])
 
     def _batches_of(self, paths: Sequence[Input]) -> Iterator[_Batch]:
-        batch, size = _Batch([], [], [], [], []), 0
+        batch, size = _Batch.empty(), 0
         for number, record in enumerate(self._records_of(paths), 1):
-            name, sequence, gaps, problem, qualities, mate = record
-            if gaps or problem or name.startswith(UNNAMED):
+            name, sequence, gaps, problem, qualities, mate, too_long = record
+            if gaps or problem or too_long or name.startswith(UNNAMED):
                 self.notes.add(number, record)
                 if problem:
                     batch.invalid.append(len(batch.names))
+                if too_long:
+                    batch.too_long[len(batch.names)] = too_long
             batch.names.append(name.encode())
             batch.sequences.append(sequence)
             if self._qualities and qualities is not None:
@@ -260,14 +273,14 @@ class _Reader:
             size += len(sequence) + len(name) + _RECORD_BYTES
             if size >= self._batch_bytes:
                 yield batch
-                batch, size = _Batch([], [], [], [], []), 0
+                batch, size = _Batch.empty(), 0
         yield batch
 
 
 def _add_to(digests: Sequence[ContentDigest], batch: _Batch) -> None:
     """Add a batch to the digest of its file, or the mates to the digests of their two files."""
     if len(digests) == 1:
-        digests[0].add(batch.names, batch.sequences)
+        digests[0].add(batch.names, batch.sequences, batch.too_long)
         return
     pairs = map(split_pair, batch.sequences, batch.mates)
     for number, (digest, mates) in enumerate(zip(digests, zip(*pairs, strict=True), strict=False)):
@@ -293,15 +306,19 @@ class _StreamedColumns:
         self._qualities = _QualitiesWriter(folder, stack)
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
-        names, sequences, qualities, invalid, mates = batch
+        names, sequences, qualities, invalid, mates, too_long = batch
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         firsts = np.array(mates, np.int64) if self._paired else lengths
         joints = joint_letters(lengths, firsts)
-        items = divide_records(sequences, spec, invalid, lengths - joints)
+        left_out = dict.fromkeys(invalid, RecordStatus.INVALID_LETTERS)
+        left_out |= dict.fromkeys(too_long, RecordStatus.TOO_LONG)
+        items = divide_records(sequences, spec, left_out, lengths - joints)
         pieces = cut_records(sequences, items.status, spec, firsts, joints)
         # First base of each record, of the window of each item, and of each piece.
         origin = self._totals["record_first_base"] + np.cumsum([0, *lengths])[:-1]
         windows = np.repeat(origin, np.diff(items.windows.first)) + items.windows.starts
+        all_letters = lengths.copy()
+        all_letters[[*too_long]] = [*too_long.values()]
         counts: dict[str, npt.ArrayLike] = {
             "name_first": [len(name) for name in names],
             "record_first_base": lengths,
@@ -312,7 +329,7 @@ class _StreamedColumns:
         values: dict[str, Any] = {
             "bases": b"".join(sequences),
             "names": b"".join(names),
-            "record_lengths": lengths,
+            "record_lengths": all_letters,
             "record_status": items.status,
             "window_starts": items.windows.starts,
             "window_ends": items.windows.ends,
@@ -327,7 +344,7 @@ class _StreamedColumns:
             "name_hash": [hash(name) for name in names],
         }
         if self._paired:
-            values["mate_lengths"] = mates
+            values["mate_lengths"] = np.where(lengths, firsts, all_letters)
         for name, numbers in counts.items():
             values[name] = self._totals[name] + np.cumsum(numbers, dtype=np.int64)
             self._totals[name] += int(np.sum(numbers))

@@ -53,8 +53,8 @@ COLUMNS: dict[str, np.dtype[Any]] = {
 """Columns of every index and their types.
 
 ``name_first`` and ``x_first_y`` contain bounds: owner ``i`` has the members ``[i]:[i + 1]``, so
-there is one entry more than there are owners. ``bases`` contains the letters of all records,
-``names`` all names in UTF-8. A row is located by the first item with the same content:
+there is one entry more than there are owners. ``bases`` contains the letters of all records but too
+long ones, ``names`` all names in UTF-8. A row is located by the first item with the same content:
 ``row_first_base`` and ``row_span`` are start and length of that item's window in ``bases`` (of a
 stretch: of its codons, with the offset of its frame; of a piece: its own), ``row_frame`` is its
 frame.

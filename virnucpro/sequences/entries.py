@@ -14,13 +14,13 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
@@ -174,12 +174,32 @@ def _decompress(blocks: Iterator[bytes], compression: str, path: Input) -> Itera
 
 MAX_RECORD = 1_000_000_000
 """Default limit of the letters of one record, which all are in memory at once."""
+WHITE_SPACE: Final = b" \t\n\r\v\f"
 _HEADER_BYTES = 1 << 24
 
 
-def split_fasta(
-    blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD
-) -> Iterator[tuple[bytes, bytes, None]]:
+class Entry(NamedTuple):
+    """One entry of a file, as it is in the file.
+
+    Attributes
+    ----------
+    header
+        The first line, without ``>`` or ``@``.
+    body
+        The letters, perhaps with white space.
+    qualities
+        As many as bytes of `body`; None in FASTA, and of a read without qualities.
+    dropped
+        Letters that are missing in `body`; 0 unless the record has more than the maximum.
+    """
+
+    header: bytes
+    body: bytes
+    qualities: bytes | None
+    dropped: int = 0
+
+
+def split_fasta(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD) -> Iterator[Entry]:
     r"""Divide a FASTA file into entries.
 
     Lines end in ``\n``, ``\r\n`` or ``\r``. A line that begins with ``>`` starts an entry; a ``>``
@@ -192,42 +212,45 @@ def split_fasta(
     path
         Name of the file for errors.
     longest
-        Maximum letters of a record that continues over several blocks.
+        Maximum letters of a record. All letters of a longer one may be dropped: a small compressed
+        file could fill the memory.
 
     Yields
     ------
-    header : bytes
-        The first line, without ``>``.
-    body : bytes
-        All other lines, with or without their line ends.
-    qualities : None
-        FASTA has none.
+    Entry
+        Its body may have line ends.
 
     Raises
     ------
     InputError
-        When a header is longer than 16 MiB, or a record exceeds the limit: a small compressed file
-        could fill the memory.
+        When a header is longer than 16 MiB.
     """
     header: bytes | None = None
     pieces: list[bytes] = []
-    size = 0
+    size = dropped = 0  # size: an upper limit, until it exceeds the maximum
+    exact = False
     for text in _with_whole_headers(blocks, path):
         continued, *entries = _at_headers(text)
-        letters = continued.replace(b"\n", b"")
+        letters = _without_space(continued) if exact else continued.replace(b"\n", b"")
         pieces.append(letters)
         size += len(letters)
-        if size > longest and header is not None:
-            raise too_long(path, f"record {shortened(header.decode('latin-1'))}", longest)
-        if entries:
-            size = 0
+        if size > longest + 1 and not exact:  # a final stop does not count
+            pieces = [_without_space(b"".join(pieces))]
+            size, exact = len(pieces[0]), True
+        if dropped or size > longest + 1:
+            dropped, size = dropped + size, 0
+            pieces.clear()
         for entry in entries:
             if header is not None:
-                yield header, b"".join(pieces), None
+                yield Entry(header, b"".join(pieces), None, dropped)
             header, _, body = entry.partition(b"\n")
-            pieces = [body]
+            pieces, size, dropped, exact = [body], len(body), 0, False
     if header is not None:
-        yield header, b"".join(pieces), None
+        yield Entry(header, b"".join(pieces), None, dropped)
+
+
+def _without_space(text: bytes) -> bytes:
+    return text.translate(None, WHITE_SPACE)
 
 
 def total_bytes(inputs: Iterable[Input]) -> float:
@@ -264,12 +287,16 @@ def _with_whole_headers(blocks: Iterator[bytes], path: Input) -> Iterator[bytes]
             cut = len(text)
         rest = text[cut:]
         if len(rest) > _HEADER_BYTES:
-            raise InputError(
-                f"{path}: a header is longer than {_HEADER_BYTES >> 20} MiB and starts with "
-                f"{rest[1:41]!r}; give a FASTA file with complete header lines"
-            )
+            raise _long_header(path, rest[1:])
         yield text[:cut]
     yield rest + b"\n"
+
+
+def _long_header(path: Input, start: bytes) -> InputError:
+    return InputError(
+        f"{path}: a header is longer than {_HEADER_BYTES >> 20} MiB and starts with "
+        f"{start[:40]!r}; give a file with complete header lines"
+    )
 
 
 def _at_headers(text: bytes) -> list[bytes]:
@@ -290,6 +317,9 @@ def _at_headers(text: bytes) -> list[bytes]:
 
 
 _LINES_A_RECORD = 4
+_LETTERS, _QUALITIES = 1, 3
+"""Lines of a record, from 0."""
+_SEVERAL_BLOCKS: Final = 2 * _BLOCK_BYTES
 
 # A byte that is not ASCII, or is the escape byte, becomes the escape byte and two hex digits.
 _ESCAPE = b"\x1a"
@@ -297,9 +327,7 @@ _TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
 _ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
 
 
-def split_fastq(
-    blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD
-) -> Iterator[tuple[bytes, bytes, bytes]]:
+def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD) -> Iterator[Entry]:
     r"""Divide a FASTQ file into records of four lines each.
 
     Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
@@ -311,30 +339,27 @@ def split_fastq(
     path
         Name of the file for errors.
     longest
-        Maximum bytes of a line that continues over several blocks.
+        Maximum letters of a record; letters of a longer one may be dropped.
 
     Yields
     ------
-    header : bytes
-        The first line, without ``@``.
-    sequence : bytes
-        The second line.
-    qualities : bytes
-        The fourth line, as long as the second one.
+    Entry
+        Its qualities are the fourth line, as long as the second one.
 
     Raises
     ------
     InputError
         When a record does not have four lines, the number of qualities is not the number of
-        letters, or a line exceeds the limit.
+        letters, or a header is longer than 16 MiB.
     """
     from dnaio import FastqFormatError, FastqReader  # noqa: PLC0415 - for FASTQ only
 
-    lines = _without_long_lines(blocks, path, longest)
+    dropped: dict[int, int] = {}
+    lines = _shortened_lines(blocks, path, longest, dropped)
     escaped = _Escaped(_without_trailing_blank_lines(lines))
     stream = BufferedReader(BlockStream(escaped))
     try:
-        for record in FastqReader(stream):
+        for number, record in enumerate(FastqReader(stream)):
             name, sequence = record.name.encode(), record.sequence.encode()
             qualities = record.qualities_as_bytes()
             if escaped.any:
@@ -344,25 +369,48 @@ def split_fastq(
                     f"{path}: record {shortened(record.name)}: {len(sequence):,} letters, but "
                     f"{len(qualities):,} qualities; repair the file or create it again"
                 )
-            yield name, sequence, qualities
+            yield Entry(name, sequence, qualities, dropped.pop(number, 0))
     except FastqFormatError as error:
         raise InputError(
             f"{path}: {shortened(str(error))}; repair the file or create it again"
         ) from error
 
 
-def _without_long_lines(blocks: Iterator[bytes], path: Input, longest: int) -> Iterator[bytes]:
-    """Yield the blocks; raise InputError for a line of several blocks that exceeds the limit."""
-    size = n_ended = 0
+def _shortened_lines(
+    blocks: Iterator[bytes], path: Input, longest: int, dropped: MutableMapping[int, int]
+) -> Iterator[bytes]:
+    """Yield the blocks without the end of too long lines of letters and of their qualities.
+
+    Parameters
+    ----------
+    longest
+        Maximum letters. A line keeps more of them, and several blocks: its qualities are as many.
+    dropped
+        Gets the number of dropped letters of each such record, by its number from 0.
+
+    Raises
+    ------
+    InputError
+        If a header is longer than 16 MiB.
+    """
+    line = size = cut = 0
     for block in blocks:
-        end = block.find(b"\n")
-        size += len(block) if end < 0 else end
-        if size > longest:
-            raise too_long(path, f"line {n_ended + 1:,}", longest)
-        if end >= 0:
-            size = len(block) - 1 - block.rfind(b"\n")
-            n_ended += block.count(b"\n")
-        yield block
+        first, end, rest = block.partition(b"\n")
+        record, kind = divmod(line, _LINES_A_RECORD)
+        kept = first
+        if kind == _LETTERS and size > max(longest, _SEVERAL_BLOCKS):
+            cut, kept = size, b""
+            dropped[record] = dropped.get(record, 0) + len(_without_space(first))
+        elif kind == _QUALITIES and cut:
+            kept = first[: cut - size]
+        elif kind not in (_LETTERS, _QUALITIES) and size + len(first) > _HEADER_BYTES:
+            raise _long_header(path, first)
+        size += len(kept)
+        if end:
+            line += 1 + rest.count(b"\n")
+            size = len(rest) - 1 - rest.rfind(b"\n")
+            cut = cut if line // _LINES_A_RECORD == record else 0
+        yield block if len(kept) == len(first) else kept + end + rest
 
 
 def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -423,10 +471,8 @@ def has_alignments(path: Input) -> bool:
     return is_alignment(next(read_blocks(path), b""), path)
 
 
-def split_alignments(path: Input) -> Iterator[tuple[bytes, bytes, bytes | None]]:
-    """Yield name, bases and qualities of each read of a SAM, BAM or CRAM file.
-
-    Qualities are as in FASTQ; None for a read without.
+def split_alignments(path: Input) -> Iterator[Entry]:
+    """Yield the reads of a SAM, BAM or CRAM file; qualities are as in FASTQ.
 
     Raises
     ------
@@ -452,7 +498,7 @@ def split_alignments(path: Input) -> Iterator[tuple[bytes, bytes, bytes | None]]
                     continue
                 name = read.query_name or ""
                 qualities = read.get_forward_qualities()
-                yield (
+                yield Entry(
                     _with_mate(name, read.flag).encode(errors="surrogateescape"),
                     (read.get_forward_sequence() or "").encode(),
                     None if qualities is None else bytes(qualities).translate(_AS_FASTQ),

@@ -67,6 +67,8 @@ class SequenceIndex:
         Numbers of records, windows, items, pieces, and distinct items and pieces.
     name_bytes
         Total length of the records' names in UTF-8.
+    stored_letters
+        Letters of all records but those that are too long.
     warnings
         Warnings about the inputs, see `virnucpro.sequences.input_rules.InputNotes`.
     has_qualities
@@ -134,6 +136,7 @@ class SequenceIndex:
         self.n_pieces = len(self.piece_row)
         self.n_rows = len(self.row_lengths)
         self.name_bytes = int(self._values["name_first"][-1])
+        self.stored_letters = int(self._values["record_first_base"][-1])
         self._names = self._columns["names"]
         self._bases = self._columns["bases"]
         self.has_qualities = "qualities" in self._columns
@@ -268,17 +271,19 @@ class SequenceIndex:
         return self.record_origins(_owners(self.record_first_window, windows))
 
     def record_sequence(self, record: int, start: int, end: int) -> bytes:
-        """Return the letters ``start`` to ``end - 1`` of a record."""
-        origin = int(self._values["record_first_base"][record])
-        return self._bases.read(origin + start, origin + end)
+        """Return the letters ``start`` to ``end - 1`` of a record; none of one that is too long."""
+        return self._bases.read(*self._stored(record, start, end))
 
     def record_qualities(self, record: int, start: int, end: int) -> bytes:
         """Return the qualities of the letters ``start`` to ``end - 1`` of a record.
 
         Requires `has_qualities`.
         """
-        origin = int(self._values["record_first_base"][record])
-        return self._columns["qualities"].read(origin + start, origin + end)
+        return self._columns["qualities"].read(*self._stored(record, start, end))
+
+    def _stored(self, record: int, start: int, end: int) -> tuple[int, int]:
+        origin, limit = self._values["record_first_base"][record : record + 2].tolist()
+        return min(origin + start, limit), min(origin + end, limit)
 
     def window_sequence(self, window: int) -> bytes:
         """Return the letters of a window."""

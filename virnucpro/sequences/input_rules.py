@@ -39,16 +39,18 @@ _FOUND: Final = {"10 kb": (1, 0.88, 0.80, 0.54), "3 kb": (1, 0.74, 0.56, 0.25)}
 
 @dataclass(frozen=True, slots=True)
 class InputRules:
-    """Choices of the user about input files; they do not change the results of accepted inputs.
+    """Choices of the user about input files.
+
+    They do not change the results of accepted records.
 
     Attributes
     ----------
     strict
-        Refuse gaps and invalid letters, instead of answering the other records.
+        Refuse gaps, invalid letters and too long records, instead of answering the other records.
     any_alphabet
         Accept files that look like the other alphabet, or of which most records are invalid.
     max_record
-        Maximum letters of a record; a file with a longer one is refused.
+        Maximum letters of a record; a longer one has no score.
 
     Raises
     ------
@@ -121,15 +123,15 @@ class InputNotes:
         self._rules = rules
         self._judged = judged and not rules.any_alphabet
         self._files: list[_File] = []
-        self._n_gapped = self._n_gaps = self._n_unnamed = 0
-        self._invalid_qualities = ""
+        self._n_gapped = self._n_gaps = self._n_unnamed = self._n_too_long = 0
+        self._invalid_qualities = self._too_long = ""
 
     def begin(self, path: str) -> None:
         """Begin the next input."""
         self._files.append(_File(path))
 
     def add(self, number: int, record: Record) -> None:
-        """Count a record with gaps, without a name, or with invalid letters.
+        """Count a record with gaps, without a name, with invalid letters, or that is too long.
 
         Parameters
         ----------
@@ -142,11 +144,14 @@ class InputNotes:
             self._n_gaps += record.gaps
         if record.name == f"{UNNAMED}{number}":
             self._n_unnamed += 1
+        place = f"{file.path}: record {number} ({shortened(record.name)})"
+        if record.too_long:
+            self._n_too_long += 1
+            self._too_long = self._too_long or f"{place}: {record.too_long:,} letters"
         if record.problem:
             file.n_invalid += 1
             if len(file.invalid) < _SHOWN:
-                place = f"record {number} ({shortened(record.name)})"
-                file.invalid.append(f"{file.path}: {place}: {record.problem}")
+                file.invalid.append(f"{place}: {record.problem}")
 
     def check(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
         """Count the next records; compare the first ones of a file with the other alphabet.
@@ -229,6 +234,13 @@ class InputNotes:
                 f"sequences with letters that are not {kind} letters: {n_invalid:,}. They have the "
                 f"status invalid_letters and no score; --strict refuses them. "
                 f"{'; '.join(shown[:_SHOWN])}{'; ...' * (n_invalid > len(shown[:_SHOWN]))}"
+            )
+        if self._n_too_long:
+            yield (
+                f"sequences of more than {self._rules.max_record:,} letters: {self._n_too_long:,} "
+                f"(first: {self._too_long}). They have the status too_long and no score: split "
+                "them, or give a larger --max-record (it needs several times as many bytes of "
+                "memory)"
             )
         if self._n_gapped:
             yield (

@@ -1,9 +1,10 @@
 """Divide records into windows, and these into items: frames, stretches, windows or sequences."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -135,12 +136,13 @@ def cut_records(
 def divide_records(
     sequences: Sequence[bytes],
     spec: IndexSpec,
-    invalid: Sequence[int] = (),
+    left_out: Mapping[int, RecordStatus] = MappingProxyType({}),
     letters: IntArray | None = None,
 ) -> Items:
     """Divide records into windows, and windows into items; return both in input order.
 
-    Invalid records, and those shorter than the least length, have neither windows nor items.
+    Records that are left out, and those shorter than the least length, have neither windows nor
+    items.
 
     Parameters
     ----------
@@ -148,19 +150,19 @@ def divide_records(
         The sequence of each record, normalised as in `virnucpro.sequences.records.Record`.
     spec
         Rules that divide records into items.
-    invalid
-        Positions of the records with letters outside the alphabet.
+    left_out
+        Status of the invalid and the too long records, by their positions.
     letters
         ``(n_records,)``, letters that count for the least length; None for all.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    left_out = (lengths if letters is None else letters) < spec.min_length
-    left_out[list(invalid)] = True
-    if not left_out.any():
+    without = (lengths if letters is None else letters) < spec.min_length
+    without[[*left_out]] = True
+    if not without.any():
         return _divide(sequences, lengths, spec)
-    kept = [b"" if out else text for text, out in zip(sequences, left_out.tolist(), strict=True)]
-    items = _divide(kept, np.where(left_out, 0, lengths), spec)
-    items.status[list(invalid)] = RecordStatus.INVALID_LETTERS
+    kept = [b"" if out else text for text, out in zip(sequences, without.tolist(), strict=True)]
+    items = _divide(kept, np.where(without, 0, lengths), spec)
+    items.status[[*left_out]] = [*left_out.values()]
     return items
 
 

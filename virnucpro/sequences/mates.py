@@ -97,7 +97,7 @@ def read_pairs(
     Raises
     ------
     InputError
-        As `read_records`; if names or numbers of the mates differ.
+        As `read_records`; if names or numbers of the mates differ, or a mate is too long.
     """
     if len(paths) == 1:
         yield from _of_one_file(paths[0], read(paths[0]))
@@ -149,6 +149,12 @@ def _joined(first: Record, second: Record, place: str, *, aligned: bool = False)
         names = f"{shortened(first.name)} and {shortened(second.name)}"
         advice = _COLLATE if aligned else _ADVICE
         raise InputError(f"{place}: the names {names} are not those of two mates; {advice}")
+    for mate in (first, second):
+        if mate.too_long:
+            raise InputError(
+                f"{place}: a mate of {mate.too_long:,} letters is too long for paired reads; give "
+                "a larger --max-record, or the reads without --paired and --interleaved"
+            )
     qualities = None
     if first.qualities is not None and second.qualities is not None:
         qualities = first.qualities + _JOINT_QUALITIES + second.qualities[::-1]

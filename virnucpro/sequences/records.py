@@ -15,6 +15,7 @@ a byte order mark                removed
 no final line end                accepted
 repeated names                   kept
 an empty record                  kept, of length 0
+more letters than the maximum    a record without its letters; strict: `InputError`
 a header without a name          the name is ``unnamed_N`` for record N of the file, from 1
 a header that is not UTF-8       decoded as Latin-1
 qualities of FASTQ               kept; those of removed letters are removed
@@ -35,7 +36,9 @@ from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.entries import (
     MAX_RECORD,
+    WHITE_SPACE,
     BlockStream,
+    Entry,
     Input,
     OpenInput,
     is_alignment,
@@ -90,8 +93,7 @@ UNNAMED: Final = "unnamed_"
 """Start of the name of a record without a name; its number in the file follows."""
 
 _GAPS = b"-."
-_SPACE = b" \t\n\r\v\f"
-_KEPT = bytes(letter not in _SPACE + _GAPS for letter in range(256))
+_KEPT = bytes(letter not in WHITE_SPACE + _GAPS for letter in range(256))
 """A ``bytes.translate`` table: 0 for the letters that are removed, 1 for any other."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -125,6 +127,9 @@ class Record(NamedTuple):
         Qualities as in the FASTQ file, one for each letter of `sequence`; None in FASTA.
     mate
         Letters of the first mate, if the record is a pair; None for a single sequence.
+    too_long
+        Letters of a record that has more than the maximum, gaps included: it has no sequence. 0 for
+        any other record.
     """
 
     name: str
@@ -133,6 +138,7 @@ class Record(NamedTuple):
     problem: str = ""
     qualities: bytes | None = None
     mate: int | None = None
+    too_long: int = 0
 
 
 def _spelling(alphabet: Alphabet) -> bytes:
@@ -173,10 +179,10 @@ def read_records(
     alphabet
         Allowed letters.
     strict
-        Refuse gaps and invalid letters; False: remove gaps, and mark records with other letters as
-        invalid.
+        Refuse gaps, invalid letters and too long records; False: remove gaps, mark records with
+        other letters as invalid, and do not keep the letters of too long records.
     longest
-        Maximum letters of a record.
+        Maximum letters of a record, gaps included.
 
     Yields
     ------
@@ -186,22 +192,25 @@ def read_records(
     Raises
     ------
     InputError
-        When the file cannot be read or decompressed, is neither FASTA nor FASTQ, or has a longer
-        record. With `strict`, also when a record contains a gap or a letter outside the alphabet.
+        When the file cannot be read or decompressed, or is neither FASTA nor FASTQ. With `strict`,
+        also when a record is too long, or contains a gap or a letter outside the alphabet.
     """
     spelling = _SPELLING[alphabet]
-    for number, (header, body, qualities) in enumerate(_entries(path, longest), 1):
+    for number, (header, body, qualities, dropped) in enumerate(_entries(path, longest), 1):
         letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
-        sequence = letters.translate(spelling, _SPACE)
+        sequence = letters.translate(spelling, WHITE_SPACE)
         name = _name(header) or f"{UNNAMED}{number}"
-        if len(sequence) > longest:
-            raise too_long(path, f"record {number} ({shortened(name)})", longest)
         if b"\0" in header:
             raise InputError(
                 f"{path}: record {number} ({shortened(name)}): the header contains a NUL byte; "
                 "give a FASTA or FASTQ file"
             )
-        if b"\0" not in sequence:
+        if dropped or len(sequence) > longest:
+            if strict:
+                raise too_long(path, f"record {number} ({shortened(name)})", longest)
+            kept = None if qualities is None else b""
+            yield Record(name, b"", qualities=kept, too_long=len(sequence) + dropped)
+        elif b"\0" not in sequence:
             if qualities is None:
                 yield Record(name, sequence)
             else:
@@ -230,7 +239,7 @@ def _aligned(qualities: bytes, body: bytes, length: int) -> bytes:
 
 def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     """Return a record without gaps; it is invalid if it has other letters outside the alphabet."""
-    whole = body.translate(None, _SPACE)
+    whole = body.translate(None, WHITE_SPACE)
     letters = whole.translate(None, _GAPS)
     gaps = len(whole) - len(letters)
     if alphabet is Alphabet.PROTEIN:
@@ -243,15 +252,15 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
-def _entries(path: Input, longest: int) -> Iterator[tuple[bytes, bytes, bytes | None]]:
-    """Yield header, body and qualities of each entry of a file.
+def _entries(path: Input, longest: int) -> Iterator[Entry]:
+    """Yield the entries of a file.
 
     The first bytes of the file select alignments, FASTA without qualities, or FASTQ.
     """
     blocks = read_blocks(path)
     start = b""
     for block in blocks:
-        start = (start + block).removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+        start = (start + block).removeprefix(_BYTE_ORDER_MARK).lstrip(WHITE_SPACE)
         if len(start) > len(_BYTE_ORDER_MARK):
             break
     if is_alignment(start, path):
@@ -270,7 +279,7 @@ def _entries(path: Input, longest: int) -> Iterator[tuple[bytes, bytes, bytes | 
 
 
 def _without_final_stop(body: bytes) -> bytes:
-    return body.rstrip(_SPACE).removesuffix(b"*")
+    return body.rstrip(WHITE_SPACE).removesuffix(b"*")
 
 
 def _name(header: bytes) -> str:
@@ -285,7 +294,7 @@ def _name(header: bytes) -> str:
 
 def _first_invalid(body: bytes, alphabet: Alphabet) -> int:
     """Return the number of the first invalid letter of a body, from 1, without white space."""
-    return body.translate(_SPELLING[alphabet], _SPACE).index(b"\0") + 1
+    return body.translate(_SPELLING[alphabet], WHITE_SPACE).index(b"\0") + 1
 
 
 def _letter_at(text: bytes, place: int) -> str:
@@ -300,7 +309,7 @@ def _letter_at(text: bytes, place: int) -> str:
 
 def _problem(body: bytes, alphabet: Alphabet, place: str) -> str:
     """Return the first invalid letter of a body, its place, and advice."""
-    whole = body.translate(None, _SPACE)
+    whole = body.translate(None, WHITE_SPACE)
     place_of_letter = _first_invalid(body, alphabet) - 1
     letter, kind = _letter_at(whole, place_of_letter), alphabet.name.lower()
     if letter in "-.*":

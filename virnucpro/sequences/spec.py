@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from virnucpro.errors import UsageError
@@ -45,6 +46,8 @@ class RecordStatus(IntEnum):
     """Every frame of every window has a stop codon, or no window has a long stop-free stretch."""
     INVALID_LETTERS = 4
     """The record has letters outside the alphabet."""
+    TOO_LONG = 5
+    """The record has more than the maximum of letters; the index does not contain them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class ContentDigest:
 
     For each record, the digest covers the name in UTF-8, a line end, the sequence, a line end. A
     name contains no white space and a sequence only letters, so different records have different
-    digests.
+    digests. Of a too long record, which has no results, the number of letters is covered.
 
     Attributes
     ----------
@@ -175,14 +178,24 @@ class ContentDigest:
         self.n_bases = 0
 
     def add(
-        self, names: Sequence[bytes], sequences: Sequence[bytes], *, second: bool = False
+        self,
+        names: Sequence[bytes],
+        sequences: Sequence[bytes],
+        too_long: Mapping[int, int] = MappingProxyType({}),
+        *,
+        second: bool = False,
     ) -> None:
-        """Add names and sequences of the next records, or of their second mates, to the digest."""
+        """Add names and sequences of the next records, or of their second mates, to the digest.
+
+        `too_long` are the letters of too long records, by their positions.
+        """
         lines = [line for pair in zip(names, sequences, strict=True) for line in pair]
+        for place, n_letters in too_long.items():
+            lines[2 * place + 1] = b"%d letters" % n_letters
         lines.append(b"")
         self._hash.update(b"\n".join(lines))
         self.n_records += 0 if second else len(sequences)
-        self.n_bases += sum(map(len, sequences))
+        self.n_bases += sum(map(len, sequences)) + sum(too_long.values())
 
     def result(self) -> InputFile:
         """Return path, digest and size of the input, with all records added so far."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, Float32Array, FloatArray, IntArray, RealArray
+from virnucpro.arrays import ByteArray, Float32Array, FloatArray, IntArray, RealArray, large_array
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
@@ -176,7 +176,7 @@ def survey(
 
     If a unit has several segments, the first valid segment in path order is used. Another copy is
     rejected if it differs by more than `ROUNDING`. Threads read and verify the next segments. This
-    needs the memory of six segments, and 9 bytes per row.
+    needs the memory of six segments, and one byte per row; the scores are in `large_array`.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class Survey:
         self._fingerprint = fingerprint
         n_rows = 0 if bounds is None else int(bounds[-1])
         self._state = np.full(n_rows, RowState.MISSING, np.uint8)
-        self._scores = np.full((n_rows, 2), np.nan, np.float32)
+        self._scores = _without_scores(n_rows, 2)
         self._reasons: dict[int, str] = {}
         self._done: dict[int, Path] = {}
         self._first_rows: dict[int, int] = {}
@@ -319,10 +319,9 @@ class Survey:
             self._state = np.pad(self._state, (0, added), constant_values=RowState.MISSING)
             self._scores = np.pad(self._scores, ((0, added), (0, 0)), constant_values=np.nan)
         if segment.scores is not None and segment.scores.shape[1] > self._scores.shape[1]:
-            missing_columns = segment.scores.shape[1] - self._scores.shape[1]
-            self._scores = np.pad(
-                self._scores, ((0, 0), (0, missing_columns)), constant_values=np.nan
-            )
+            known = self._scores
+            self._scores = _without_scores(len(known), segment.scores.shape[1])
+            self._scores[:, : known.shape[1]] = known
         _record(segment, self._state, self._scores)
         for row in segment.rows.tolist() if self._reasons else ():
             self._reasons.pop(row, None)
@@ -383,6 +382,12 @@ def _difference(path: Path, copy: Segment) -> str:
 
 def _quarantined(state: ByteArray) -> int:
     return int((state == RowState.QUARANTINED).sum())
+
+
+def _without_scores(n_rows: int, n_columns: int) -> Float32Array:
+    scores: Float32Array = large_array((n_rows, n_columns), np.float32)
+    scores[:] = np.nan
+    return scores
 
 
 def _record(segment: Segment, state: ByteArray, scores: Float32Array) -> None:

@@ -8,7 +8,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
+from virnucpro.arrays import (
+    AnyArray,
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    IntArray,
+    large_array,
+    slices,
+)
 from virnucpro.classifier.calibration import Calibration
 from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
@@ -104,7 +112,9 @@ def likely_sources(
         -1 for a record without a scored window, and for a classifier of two classes.
     """
     classes = coverage.scores[:, 2 : 2 + n_classes]
-    sources: IntArray = np.full(index.n_records, -1)
+    sources: IntArray = large_array((index.n_records,), np.int64)
+    for part in slices(index.n_records):
+        sources[part] = -1
     for first, last in record_blocks(index) if classes.shape[1] else ():
         start, stop = index.record_first_window[[first, last]].tolist()
         calls = windows.block(start, stop)
@@ -132,8 +142,11 @@ def agreeing(sources: IntArray, viral: BoolArray, call: ByteArray) -> IntArray:
     viral
         ``(n_classes,)``, which classes are viral.
     """
-    opposite = np.where(viral[sources], Call.NON_VIRAL, Call.VIRAL)
-    return np.where(call == opposite, -1, sources)
+    agreed: IntArray = large_array(sources.shape, np.int64)
+    for part in slices(len(sources)):
+        opposite = np.where(viral[sources[part]], Call.NON_VIRAL, Call.VIRAL)
+        agreed[part] = np.where(call[part] == opposite, -1, sources[part])
+    return agreed
 
 
 def length_class(lengths: AnyArray) -> npt.NDArray[np.intp]:

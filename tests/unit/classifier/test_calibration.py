@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virnucpro import arrays
+from virnucpro.classifier import calibration
 from virnucpro.classifier.calibration import (
     Calibration,
     PlattLine,
@@ -257,3 +259,22 @@ def test_a_calibration_of_records_is_checked(change, problem):
         return
     with pytest.raises(BundleError, match=problem):
         read_calibration(content, "here")
+
+
+@pytest.mark.parametrize("n_values", [1, 7, 3_000])
+def test_q_values_of_many_records_are_too_high_by_less_than_a_step(n_values, monkeypatch):
+    dice = np.random.default_rng(n_values)
+    values = dice.beta(0.2, 0.8, n_values)
+    values[dice.random(n_values) < 0.3] = 0.25  # ties over several blocks
+    values[dice.random(n_values) < 0.1] = np.nan
+    exact = q_values(values)
+    monkeypatch.setattr(arrays, "_AT_ONCE", 64)
+    monkeypatch.setattr(calibration, "_RANKED_AT_ONCE", 0)
+    for step in (1e-6, 1e-2):
+        monkeypatch.setattr(calibration, "_STEP", step)
+        found = q_values(values)
+        known = np.isfinite(values)
+        assert np.isnan(found[~known]).all()
+        excess = found[known] - exact[known]
+        assert ((excess > -1e-12) & (excess < step)).all()
+        assert len({*found[values == 0.25].tolist()}) <= 1

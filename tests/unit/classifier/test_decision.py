@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virnucpro import arrays
 from virnucpro.classifier.calibration import (
     Calibration,
     PlattLine,
@@ -173,6 +174,21 @@ def test_a_prevalence_shifts_probabilities():
     assert found.prevalence.value == 0.1
     assert found.call.tolist() == [OTHER, AMBIGUOUS, OTHER]
     assert found.fdr == pytest.approx(q_values(found.probability))
+
+
+@pytest.mark.parametrize("rule", [{}, {"fdr": 0.1}, {"prevalence": "auto"}])
+def test_calls_do_not_depend_on_the_records_that_are_computed_at_once(rule, monkeypatch):
+    dice = np.random.default_rng(5)
+    probability = [None if one < 0.1 else one for one in dice.random(300).tolist()]
+    quality = quality_of(300)
+    quality.complex[dice.random(300) < 0.2] = False
+    whole = decided(probability, quality, **rule)
+    monkeypatch.setattr(arrays, "_AT_ONCE", 7)
+    parts = decided(probability, quality, **rule)
+    for field in dataclasses.fields(whole):
+        np.testing.assert_array_equal(getattr(parts, field.name), getattr(whole, field.name))
+    assert parts.expectation.called == whole.expectation.called
+    assert parts.expectation.false == pytest.approx(whole.expectation.false)
 
 
 @pytest.mark.parametrize("prevalence", ["auto", None])

@@ -564,6 +564,25 @@ def test_a_record_without_a_name_has_the_number_of_its_place(build):
     assert found.record_names(np.arange(2)) == ["unnamed_1", "b"]
 
 
+def test_a_too_long_record_has_a_length_and_no_letters(build, tmp_path):
+    records = [("a", GENE), ("long", GENE * 3), ("b", GENE + b"ACG")]
+    path = write_fasta(tmp_path / "in.fa", records)
+    found = build_index(tmp_path / "index", [path], SPEC, rules=InputRules(max_record=24))
+    alone = build([records[0], records[2]])
+    assert found.record_lengths.tolist() == [21, 63, 24]
+    assert found.record_status[1] == RecordStatus.TOO_LONG
+    assert np.diff(found.record_first_window).tolist()[1] == 0
+    assert found.record_sequence(1, 0, 63) == b""
+    assert found.record_sequence(2, 0, 24) == GENE + b"ACG"
+    assert (found.stored_letters, found.inputs[0].n_bases) == (45, 108)
+    rows = np.arange(alone.n_rows)
+    assert found.sequences(rows, "protein") == alone.sequences(rows, "protein")
+    [warning] = found.warnings
+    assert warning.startswith("sequences of more than 24 letters: 1 (first: ")
+    assert "in.fa: record 2 (long): 63 letters). They have the status too_long" in warning
+    assert found.fingerprint != build(records).fingerprint
+
+
 def test_invalid_records_keep_their_letters_and_have_no_windows(build):
     found = build([("a", GENE), ("p", b"mkvl>-E"), ("b", GENE), ("", b"")])
     valid = build([("a", GENE), ("b", GENE)])

@@ -269,9 +269,10 @@ def test_each_kind_of_items_has_a_fingerprint(build):
 def test_records_left_out_change_no_other_record(sequences, kind, least, data):
     spec = IndexSpec(kind, Alphabet.NUCLEOTIDE, 30, "even", 11)
     places = st.integers(0, len(sequences) - 1) if sequences else st.nothing()
-    invalid = data.draw(st.sets(places)) if sequences else set()
-    found = divide_records(sequences, replace(spec, min_length=least), sorted(invalid))
-    kept = [i for i, one in enumerate(sequences) if i not in invalid and len(one) >= least]
+    reasons = st.sampled_from([RecordStatus.INVALID_LETTERS, RecordStatus.TOO_LONG])
+    left_out = data.draw(st.dictionaries(places, reasons)) if sequences else {}
+    found = divide_records(sequences, replace(spec, min_length=least), left_out)
+    kept = [i for i, one in enumerate(sequences) if i not in left_out and len(one) >= least]
     alone = divide_records([sequences[i] for i in kept], spec)
     assert found.digests == alone.digests
     assert found.windows.starts.tolist() == alone.windows.starts.tolist()
@@ -279,5 +280,5 @@ def test_records_left_out_change_no_other_record(sequences, kind, least, data):
     counts = np.diff(found.windows.first)
     assert counts[kept].tolist() == np.diff(alone.windows.first).tolist()
     for place in {*range(len(sequences))} - {*kept}:
-        status = RecordStatus.INVALID_LETTERS if place in invalid else RecordStatus.TOO_SHORT
+        status = left_out.get(place, RecordStatus.TOO_SHORT)
         assert (found.status[place], counts[place]) == (status, 0)

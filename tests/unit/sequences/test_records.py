@@ -14,7 +14,7 @@ from programs import run_captured
 from xopen import xopen
 
 from virnucpro.errors import InputError
-from virnucpro.sequences.entries import split_fasta, split_fastq
+from virnucpro.sequences.entries import Entry, split_fasta, split_fastq
 from virnucpro.sequences.records import Alphabet, Record, read_records
 
 TWO = b">one first\nACGT\nAC\n>two\nGGG\n"
@@ -348,9 +348,19 @@ def test_fasta_records_do_not_depend_on_the_block_size(records, size, end):
     content = "".join(">" + end.join([name, *lines]) + end for name, lines in records).encode()
     split = [
         (header.decode(), "".join(body.decode().split()))
-        for header, body, _ in split_fasta(in_blocks(content, size), "a")
+        for header, body, *_ in split_fasta(in_blocks(content, size), "a")
     ]
     assert split == [(name, "".join(lines)) for name, lines in records]
+
+
+@given(contents, sizes, st.integers(1, 12), st.sampled_from(["\n", "\r\n", " \n"]))
+def test_letters_of_a_long_record_are_counted_in_any_blocks(records, size, longest, end):
+    content = "".join(">" + end.join([name, *lines]) + end for name, lines in records).encode()
+    found = list(split_fasta(in_blocks(content, size), "a", longest))
+    lengths = [sum(map(len, lines)) for _, lines in records]
+    for entry, length in zip(found, lengths, strict=True):
+        assert len(b"".join(entry.body.split())) + entry.dropped == length
+        assert length > longest or not entry.dropped
 
 
 reads = st.lists(st.tuples(names, st.text("ACGTN", max_size=9)), min_size=1, max_size=6)
@@ -360,32 +370,52 @@ reads = st.lists(st.tuples(names, st.text("ACGTN", max_size=9)), min_size=1, max
 def test_fastq_records_do_not_depend_on_the_block_size(records, size):
     content = "".join(f"@{n}\n{s}\n+\n{'I' * len(s)}\n" for n, s in records).encode()
     split = list(split_fastq(in_blocks(content, size), "a"))
-    assert split == [(n.encode(), s.encode(), b"I" * len(s)) for n, s in records]
+    assert split == [Entry(n.encode(), s.encode(), b"I" * len(s)) for n, s in records]
 
 
-BOMBS = [(b">a b\n", b"A", "record a b"), (b">a\n", b"A\n", "record a"), (b"@a\n", b"A", "line 2")]
+LETTERS = 40 << 20
+# start, one MiB of letters, end
+BOMBS = [
+    (b">a b\n", b"A" * (1 << 20), b""),
+    (b">a\n", b"A\n" * (1 << 20), b""),
+    (b"@a\n", b"A" * (1 << 20), b"\n+\n" + b"I" * LETTERS),
+]
 
 
-@pytest.mark.parametrize(("start", "piece", "place"), BOMBS)
-def test_a_long_record_is_refused_before_it_fills_the_memory(tmp_path, start, piece, place):
-    path, longest = tmp_path / "bomb.gz", 4_000_000
+@pytest.mark.parametrize(("start", "piece", "end"), BOMBS)
+def test_a_long_record_has_a_length_and_does_not_fill_the_memory(tmp_path, start, piece, end):
+    path, longest = tmp_path / "bomb.gz", 2_000_000
+    short = b">b\nAC\n" if start[:1] == b">" else b"@b\nAC\n+\nII\n"
     with gzip.open(path, "wb", 1) as stream:
-        stream.write(start)
-        for _ in range(64):
-            stream.write(piece * (1 << 20))
+        stream.write(short + start)
+        for _ in range(LETTERS >> 20):
+            stream.write(piece)
+        stream.write(end + b"\n" + short)
     tracemalloc.start()
-    with pytest.raises(InputError, match=f"{place} has more than 4,000,000 letters; split it"):
+    found = list(read_records(str(path), strict=False, longest=longest))
+    with pytest.raises(InputError, match=r"record 2 \(a\) has more than 2,000,000 letters; split"):
         list(read_records(str(path), longest=longest))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 8 * longest
+    assert peak < 16 * longest < LETTERS
+    assert [(one.name, one.sequence, one.too_long) for one in found] == [
+        ("b", b"AC", 0),
+        ("a", b"", LETTERS),
+        ("b", b"AC", 0),
+    ]
 
 
 @pytest.mark.parametrize("content", [b">a\nACG\nTA\n", b"@a\nACGTA\n+\nIIIII\n"])
 def test_the_limit_of_a_record_counts_its_letters(read, content):
     assert [one.sequence for one in read(content, longest=5)] == [b"ACGTA"]
+    (found,) = read(content, longest=4, strict=False)
+    assert (found.sequence, found.too_long) == (b"", 5)
     with pytest.raises(InputError, match=r"record 1 \(a\) has more than 4 letters"):
         read(content, longest=4)
+
+
+def test_a_final_stop_is_no_letter_of_the_limit(read):
+    assert read(b">a\nMKV*\n", Alphabet.PROTEIN, longest=3) == [Record("a", b"MKV")]
 
 
 def test_a_header_of_more_than_16_mib_is_rejected():
