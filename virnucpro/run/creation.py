@@ -31,7 +31,7 @@ from virnucpro.sequences.records import Alphabet
 
 _UNITS_WANTED: Final = 64
 _UNITS_A_WORKER: Final = 64
-"""Units of each worker of a planned run: 30 leave 12 % of an allocation idle, 60 leave 7 %."""
+"""Units of each worker of a planned run: in the simulation, 30 hold twice the idle time of 60."""
 _LEAST_ROWS: Final = 32
 _LEAST_PLANNED_ROWS: Final = 256
 _MOST_ROWS: Final[Mapping[Kind, int]] = {"cpu": 2_048, "cuda": 8_192}
