@@ -25,6 +25,7 @@ ByteArray: TypeAlias = NDArray[np.uint8]
 HashArray: TypeAlias = NDArray[np.uint64]
 
 _CACHED_ROWS: Final = 64
+_CACHED_NUMBERS: Final = 1 << 14
 _ONES: Final = np.uint16(0x7C00)
 """Exponent bits of IEEE 754 binary16, all set in NaN and infinity."""
 
@@ -69,11 +70,12 @@ def finite_rows(values: RealArray) -> BoolArray:
     which is six times as fast as ``np.isfinite``.
     """
     result = np.empty(len(values), np.bool_)
-    for first in range(0, len(values), _CACHED_ROWS):
-        block = values[first : first + _CACHED_ROWS]
+    n_rows = max(_CACHED_ROWS, _CACHED_NUMBERS // max(1, values.shape[1]))
+    for first in range(0, len(values), n_rows):
+        block = values[first : first + n_rows]
         if block.dtype == np.float16:
             finite = (np.ascontiguousarray(block).view(np.uint16) & _ONES) != _ONES
         else:
             finite = np.isfinite(block)
-        result[first : first + _CACHED_ROWS] = finite.all(axis=1)
+        result[first : first + n_rows] = finite.all(axis=1)
     return result

@@ -30,6 +30,12 @@ _UNIT_TIMES: Final = 3
 _FRUITLESS: Final = 64
 """A worker that found no unclaimed unit in this many strides ends its search."""
 
+_WATCHED: Final = 16
+"""Strides of others that a worker without units watches, so that units of lost workers are copied.
+
+In the simulation of 4,096 workers, 16 instead of 64 hold 2.1 instead of 3.2 % of an array.
+"""
+
 _PATIENCE_S: Final = (1.0, 60.0)
 """Shortest and longest wait between two looks at the claims of others.
 
@@ -250,7 +256,7 @@ def claim_copies(
     wait
         Waits for a number of seconds.
     """
-    strides = [*share.strides, *_others(share)[:_FRUITLESS]]
+    strides = [*share.strides, *_others(share)[:_WATCHED]]
     watched = sorted({unit for stride in strides for unit in claims.claimed(stride)} - {*taken})
     shortest, longest = _PATIENCE_S
     pause = first = min(shortest, share.copy_after / 4)

@@ -30,7 +30,10 @@ from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 
 _UNITS_WANTED: Final = 64
+_UNITS_A_WORKER: Final = 64
+"""Units of each worker of a planned run: in the simulation, 30 hold twice the idle time of 60."""
 _LEAST_ROWS: Final = 32
+_LEAST_PLANNED_ROWS: Final = 256
 _SLOW: Final = {"rows": 2_048, "positions": 131_072}
 _FAST: Final = {"rows": 8_192, "positions": 1_048_576}
 _MOST_TOKENS: Final = 16_384
@@ -319,11 +322,13 @@ def unit_caps(
 ) -> Mapping[str, int]:
     """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
 
-    With `workers`, each of them gets about 32 units, of at least 256 rows. With `fast`, a GPU
+    With `workers`, each of them gets about 64 units, of at least 256 rows. With `fast`, a GPU
     encodes them, or no language model. With `short`, a token is stored, or takes a forward pass of
     its own.
     """
-    wanted, least = (_UNITS_WANTED, _LEAST_ROWS) if workers is None else (32 * workers, 256)
+    wanted, least = _UNITS_WANTED, _LEAST_ROWS
+    if workers is not None:
+        wanted, least = _UNITS_A_WORKER * workers, _LEAST_PLANNED_ROWS
     rows = max(least, math.ceil(n_rows / wanted))
     most = _FAST if fast else _SLOW
     positions = _MOST_TOKENS if short else most["positions"]

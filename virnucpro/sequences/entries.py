@@ -235,8 +235,9 @@ def split_fasta(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
         pieces.append(letters)
         size += len(letters)
         if size > longest + 1 and not exact:  # a final stop does not count
-            pieces = [_without_space(b"".join(pieces))]
-            size, exact = len(pieces[0]), True
+            for place, piece in enumerate(pieces):  # one by one, for the memory
+                pieces[place] = _without_space(piece)
+            size, exact = sum(map(len, pieces)), True
         if dropped or size > longest + 1:
             dropped, size = dropped + size, 0
             pieces.clear()

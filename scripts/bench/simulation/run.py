@@ -30,8 +30,8 @@ from simulation.board import (
 )
 
 from virnucpro.compute.claims import (
-    _FRUITLESS,
     _UNIT_TIMES,
+    _WATCHED,
     COPY_AFTER_S,
     RoundShare,
     claim_units,
@@ -107,7 +107,7 @@ class Scenario:
     limit_hours: float = math.inf
     lead_seconds: float = 60.0
     requeues: int = 100
-    watched_strides: int = _FRUITLESS
+    watched_strides: int = _WATCHED
     look_seconds: float = LOOK_S
     patience_units: float = _UNIT_TIMES
     seed: int = 1

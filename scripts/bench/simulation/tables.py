@@ -99,6 +99,30 @@ def policies(simulate: Simulate) -> str:
     return markdown([*header, "double work", "end, h", "units left", "calls/s, peak minute"], rows)
 
 
+def largest(simulate: Simulate) -> str:
+    """Vary the units of a worker and the watched strides, on 4,096 workers with equal work."""
+    keys = [(units, strides) for units in (60, 30) for strides in (64, 16)]
+    scenarios = [
+        replace(BASE, tasks=4096, units=4096 * n, unit_seconds=27_000 / n, watched_strides=strides)
+        for n, strides in keys
+    ]
+    rows = [
+        [
+            str(units),
+            str(strides),
+            share(one["allocation"]),
+            share(one["idle"]),
+            share(one["double"]),
+            f"{one['end']:.2f}",
+            f"{one['left']:.0f}",
+            f"{one['peak']:,.0f}",
+        ]
+        for (units, strides), one in zip(keys, means(simulate, scenarios, **FIGURES), strict=True)
+    ]
+    header = ["units a worker", "strides watched", "idle, one allocation", "idle, array"]
+    return markdown([*header, "double work", "end, h", "units left", "calls/s, peak minute"], rows)
+
+
 def conditions(simulate: Simulate) -> str:
     """Compare policies under other conditions, on 256 workers."""
     never = math.inf
@@ -225,6 +249,7 @@ def unit_sizes(simulate: Simulate) -> str:
 
 TABLES: Final[Mapping[str, Callable[[Simulate], str]]] = {
     "Policies": policies,
+    "4,096 workers": largest,
     "Do copies pay?": conditions,
     "When and what to copy": watching,
     "How many tasks": tasks,
