@@ -25,7 +25,7 @@ DEADLINE = 60.0
 def many_fasta(tmp_path_factory):
     """Enough units for a kill in the middle of a run."""
     path = tmp_path_factory.mktemp("input") / "many.fa"
-    path.write_text(random_records(270, seed=5))
+    path.write_text(random_records(180, seed=5))
     return path
 
 
@@ -68,7 +68,7 @@ def kill_a_rank(folder, victim, segments, process):
 
 @pytest.mark.parametrize(
     ("ranks", "victim", "segments", "again"),
-    [(3, 1, 1, 1), slow(2, 0, 1, 3), slow(2, 1, 2, 1), slow(2, 0, 3, 1), slow(3, 2, 2, 2)],
+    [(2, 1, 1, 1), slow(3, 1, 1, 1), slow(2, 0, 1, 3), slow(2, 0, 3, 1), slow(3, 2, 2, 2)],
 )
 def test_other_ranks_finish_and_a_resume_completes_the_run(
     ranks,
@@ -81,6 +81,7 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     called,
     tables,
     difference_of,
+    computing_here,
 ):
     folder = tmp_path / "run"
     fault = {"point": "commit", "number": segments, "how": "sleep", "rank": victim}
@@ -108,7 +109,8 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
     command = ("predict", many_fasta, "-o", folder, "--devices", f"cpu:{again}")
-    done = called(*command, "--resume")
+    with computing_here():  # the last command alone, if it has one CPU
+        done = called(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     assert not (folder / "missing.tsv").exists()

@@ -26,7 +26,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
-SIZES = {1: 320, 2: 60, 3: 20, 4: 20}
+SIZES = {1: 160, 2: 40, 3: 10, 4: 10}
 
 
 def fasta(seed, n_records):

@@ -189,7 +189,7 @@ def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path)
     from virnucpro.run.execution import Execution
 
     job = replace(predict_job(str(chimera)), calibration=None)
-    predict(job, Execution(tmp_path / "run", devices="cpu:1"))
+    predict(job, Execution(tmp_path / "run", devices="cpu:1", in_process=True))
     assert {path.name for path in (tmp_path / "run").glob("*regions*")} == set()
     assert (tmp_path / "run" / "scores.bedgraph").stat().st_size > 1000
     assert {row["topology"] for row in rows(tmp_path / "run" / "predictions.tsv")} == {"NA"}

@@ -16,7 +16,7 @@ from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
-N_RECORDS = 200
+N_RECORDS = 120
 EXAMPLE = "tests/data/example.fa"
 
 
