@@ -165,6 +165,7 @@ def test_the_units_of_a_killed_task_are_computed_by_another(killed, alone):
     assert_equal_results(killed, alone)
 
 
+@pytest.mark.slow
 def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
     """The lost task claimed every unit, and the late one has none of its own."""
     run = RunDirectory(planned)
@@ -195,6 +196,7 @@ def test_a_task_without_open_units_ends_before_torch_is_imported(computed):
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
+@pytest.mark.slow
 def test_vectors_of_whole_sequences_by_several_tasks(fasta, tmp_path):
     folder, single = tmp_path / "run", tmp_path / "single"
     encoder = ["-e", "mini/nucleotide"]
@@ -321,8 +323,13 @@ def test_one_machine_can_finish_a_run_of_many(killed, alone, fasta):
 
 @pytest.fixture
 def alive(planned):
-    """A part that works on another machine: it has written a heartbeat just now."""
-    part = RunDirectory(planned).part("0000.00000000")
+    """A part that works on another machine."""
+    return add_working_part(planned)
+
+
+def add_working_part(folder):
+    """Add a part that works on another machine: it has written a heartbeat just now."""
+    part = RunDirectory(folder).part("0000.00000000")
     part.root.mkdir(parents=True)
     part.index.symlink_to("../../index")
     status = {"running": True, "beat": 3, "host": "node-7", "ranks": {}}
@@ -411,23 +418,22 @@ def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monk
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
 
-def test_a_merge_of_all_units_waits_for_no_killed_task(planned, alive, alone, monkeypatch, capsys):
-    assert work_here(planned) == 0
+def test_a_merge_of_all_units_waits_for_no_killed_task(computed, alone, monkeypatch, capsys):
+    alive = add_working_part(computed)
 
     def never(_seconds):
         raise AssertionError("the merge waits")
 
     monkeypatch.setattr(settled_parts, "__defaults__", (never,))
     alive.status_json.touch()
-    assert main(["merge", str(planned), "--then-rescue", "--no-report"]) == 0
-    assert not (planned / "report.html").exists()
+    assert main(["merge", str(computed), "--then-rescue", "--no-report"]) == 0
+    assert not (computed / "report.html").exists()
     assert "tasks work" not in capsys.readouterr().err
-    assert_equal_results(planned, alone)
+    assert_equal_results(computed, alone)
 
 
-def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(planned, alive, monkeypatch):
-    assert work_here(planned) == 0
-    run = RunDirectory(planned)
+def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(computed, monkeypatch):
+    alive, run = add_working_part(computed), RunDirectory(computed)
     _, path = next(iter(run.segments()))
     path.write_bytes(path.read_bytes()[:-1])
     alive.status_json.touch()
@@ -437,7 +443,7 @@ def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(planned, alive, monk
         os.utime(alive.status_json, (moment, moment))
 
     monkeypatch.setattr(settled_parts, "__defaults__", (later,))
-    assert merged(planned, "--then-rescue") == 2
+    assert merged(computed, "--then-rescue") == 2
     assert run.round_numbers() == [1, 2]
 
 

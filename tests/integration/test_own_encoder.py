@@ -129,6 +129,7 @@ def test_the_page_shows_the_files_of_the_example(path):
     assert dict(BLOCKS)[path.name] == path.read_text()
 
 
+@pytest.mark.scripts
 @pytest.mark.usefixtures("installed")
 def test_the_commands_of_the_page_compute_one_run_in_two_tasks(
     fasta, tmp_path, monkeypatch, computing_here, capsys
