@@ -141,7 +141,7 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
-    """Training ends in the third fold; the file of the first is damaged; it ends again at last."""
+    """Training ends in the third fold; the file of the first is damaged."""
     folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors are kept
     for part in ("bundle", "folds"):
         shutil.rmtree(folder / part)
@@ -161,14 +161,9 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     content = bytearray(files[0].read_bytes())
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
-    with monkeypatch.context() as patch:
-        patch.setattr("virnucpro.lab.training.train._write_held_out", refuse)
-        with pytest.raises(KeyError):
-            main(command(labels, folder, "--resume"))
-    assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
-    assert len(trained_folds) == 3 + 4
+    assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
     for name in ("head.safetensors", "bundle.json"):
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 
