@@ -4,13 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import h5py
 import numpy as np
 import pytest
 from cases import slow
-from programs import with_fault
+from programs import wait_until, with_fault
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -58,11 +57,7 @@ def uncovered_records(folder):
 def kill_a_rank(folder, victim, segments, process):
     """SIGKILL the victim, which is stuck, when its shard has a number of segments."""
     run = RunDirectory(folder)
-    deadline = time.monotonic() + DEADLINE
-    while len(list(run.shard(victim).glob("unit-*.h5"))) < segments:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(list(run.shard(victim).glob("unit-*.h5"))) >= segments, process)
     os.kill(json.loads(run.status_json.read_bytes())["ranks"][str(victim)]["pid"], signal.SIGKILL)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import pytest
 from cases import slow
-from programs import stuck_after
+from programs import stuck_after, wait_until
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -153,9 +153,7 @@ def stuck(folder, number=1, task="0/1", *options):
     """Start a task, and return it when it has committed `number` units; it commits no more."""
     program = stuck_after(number, folder.with_name("fired"))
     process = work(folder, task, *options, program=program)
-    while len(RunDirectory(folder).segments()) < number:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
+    wait_until(lambda: len(RunDirectory(folder).segments()) >= number, process)
     return process
 
 
