@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +26,15 @@ def with_fault(fired, **plan) -> list[str]:
 def stuck_after(number, fired) -> list[str]:
     """Return the first words of a command line whose ranks never end after `number` commits."""
     return with_fault(fired, point="commit", number=number, how="sleep")
+
+
+def wait_until(ready, process, seconds=60.0) -> None:
+    """Wait until a function returns true; the process must run until then."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def load_script(name) -> ModuleType:

@@ -1,5 +1,6 @@
 """Synthetic sequences, and where tests keep small indexes."""
 
+import csv
 import random
 from pathlib import Path
 
@@ -19,6 +20,12 @@ def random_records(n_records, *, seed, letters=CODING, least=60, most=160, name=
         f">{name}{number}\n{''.join(dice.choices(letters, k=dice.randint(least, most)))}\n"
         for number in range(n_records)
     )
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table of tab-separated columns."""
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def write_fasta(path, sequences) -> str:

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from cases import slow
+from cases import mostly_slow, slow
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -92,7 +92,7 @@ STRAYS = {
 }
 
 
-@pytest.mark.parametrize("kind", STRAYS)
+@pytest.mark.parametrize("kind", mostly_slow(STRAYS, "another run's segment", "a foreign file"))
 def test_a_stray_file_is_refused_by_name_and_never_merged(
     kind, copy_of_run, undisturbed, difference_of, capsys
 ):

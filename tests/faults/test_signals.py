@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured, with_fault
+from programs import run_captured, wait_until, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
@@ -163,14 +163,6 @@ def test_a_run_killed_at_random_moments_completes(
         assert main([*map(str, command[3:])]) == 0
         assert difference_of(undisturbed, folder) == []
         assert not list(folder.rglob("*.tmp"))
-
-
-def wait_until(ready, process):
-    deadline = time.monotonic() + DEADLINE
-    while not ready():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def is_stopped(pid):

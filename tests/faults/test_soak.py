@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from cases import slow
 from programs import run_captured
 
 from virnucpro.run_dir import RunDirectory
@@ -36,7 +37,7 @@ def test_a_run_of_two_ranks_under_random_signals_completes(bundle, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number", ["0", "-1"])
+@pytest.mark.parametrize("number", ["0", slow("-1")])
 def test_a_soak_of_no_campaigns_is_refused(number, tmp_path):
     command = [sys.executable, SCRIPTS / "soak.py", "--campaigns", number, "--folder", tmp_path]
     done = run_captured(*command)

@@ -12,7 +12,7 @@ def small_fasta(tmp_path_factory) -> Path:
     """A few dozen records: coding, repeated, short, ambiguous, with many stops."""
     dice = random.Random(20)
     records = [
-        (f"open_{number}", "".join(dice.choices(CODING, k=dice.randint(40, 900))))
+        (f"open_{number}", "".join(dice.choices(CODING, k=dice.randint(40, 900)))[:1350])
         for number in range(48)
     ]
     records += [

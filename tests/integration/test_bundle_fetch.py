@@ -8,12 +8,12 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import h5py
 import pytest
 from cases import slow
+from programs import wait_until
 
 from virnucpro.bundles import published
 from virnucpro.bundles.data_folder import DataFolder
@@ -508,11 +508,7 @@ def test_a_stopped_fetch_installs_nothing_and_can_be_resumed(
         [sys.executable, "-c", script, tmp_path / "recipe"], stderr=subprocess.PIPE
     )
     part = data.downloads / "pytorch_model.bin.part"
-    deadline = time.monotonic() + 120
-    while not (part.exists() and part.stat().st_size):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: part.exists() and part.stat().st_size, process, 120)
     process.send_signal(signum)
     _, output = process.communicate()
     assert process.returncode == code

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from cases import mostly_slow
 
 from virnucpro.cli.main import main
 
@@ -64,7 +65,9 @@ def test_a_few_scored_windows_of_many_are_ambiguous(answers):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("kingdom", ["plant", "vertebrate", "fungi", "invertebrate"])
+@pytest.mark.parametrize(
+    "kingdom", mostly_slow(["plant", "vertebrate", "fungi", "invertebrate"], "plant", "vertebrate")
+)
 def test_host_dna_is_not_viral(kingdom, shared, answers):
     """Every window is scored; in earlier versions one window of six hundred decided."""
     folder = shared / "genomes-2" / kingdom

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import slow
 from programs import run_captured
 
 PROGRAM = Path(__file__).parents[1] / "data" / "dispatch_program.py"
@@ -38,8 +39,17 @@ def program(tmp_path):
         process.communicate()
 
 
-@pytest.mark.parametrize("what", ["wait", "wait_deaf"])
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("signum", "what"),
+    [
+        (signal.SIGKILL, "wait_deaf"),
+        (signal.SIGTERM, "wait"),
+        slow(signal.SIGKILL, "wait"),
+        slow(signal.SIGTERM, "wait_deaf"),
+        slow(signal.SIGHUP, "wait"),
+        slow(signal.SIGHUP, "wait_deaf"),
+    ],
+)
 def test_workers_die_with_a_killed_program(program, no_orphan, what, signum):
     process = program(what)
     for _ in range(2):
@@ -80,6 +90,7 @@ def test_an_unfinished_run_does_not_keep_a_program_from_exiting(program, no_orph
     no_orphan(process.pid)
 
 
+@pytest.mark.slow
 def test_a_program_with_negative_gpu_ids_exits_and_leaves_no_worker(program, no_orphan):
     process = program("one_device_twice")
     output, errors = process.communicate(timeout=20)

@@ -1,6 +1,6 @@
 """Every command of README.md and docs/ runs here, or is listed with its reason in NOT_RUN.
 
-The default run has those of the first page and README.md, CI all (marker `scripts`).
+The default run has those of the first page, CI all (marker `scripts`).
 """
 
 import contextlib
@@ -352,13 +352,10 @@ def _same_word(one, other):
         return False
 
 
+@pytest.mark.scripts
 @pytest.mark.parametrize(
     "page",
-    [
-        page if page == "README.md" else pytest.param(page, marks=pytest.mark.scripts)
-        for page in PAGES
-        if page != FIRST and not all(block.reason for block in _blocks(page))
-    ],
+    [page for page in PAGES if page != FIRST and not all(block.reason for block in _blocks(page))],
 )
 @pytest.mark.usefixtures("fonts")
 def test_the_commands_of_a_page_run_and_print_what_it_shows(page, first_run, shell, tmp_path):

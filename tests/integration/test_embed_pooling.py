@@ -92,7 +92,7 @@ def test_one_vector_per_residue_in_input_order(
     ("options", "cut"),
     [
         (("--max-length", "100", "--long", "truncate"), lambda vectors: vectors),
-        (("--layer", "0"), None),
+        slow(("--layer", "0"), None),
     ],
 )
 def test_a_resume_with_another_value_is_refused(embed, tmp_path, options, cut):

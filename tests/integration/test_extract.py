@@ -1,9 +1,9 @@
 """viral.fasta and the columns of the origin, as a user of predict gets them."""
 
-import csv
 import gzip
 
 import pytest
+from samples import read_table
 
 from virnucpro.cli.main import main
 
@@ -21,11 +21,6 @@ def run(small_fasta, tmp_path_factory):
     return folder / "run", command[:5]
 
 
-def rows(path):
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream, delimiter="\t"))
-
-
 def names(path):
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return [line[1:].split() for line in text.decode().splitlines() if line.startswith(">")]
@@ -33,7 +28,7 @@ def names(path):
 
 def test_viral_records_are_written_with_score_and_length(run):
     folder, _ = run
-    viral = [row for row in rows(folder / "predictions.tsv") if row["call"] == "viral"]
+    viral = [row for row in read_table(folder / "predictions.tsv") if row["call"] == "viral"]
     assert viral
     found = names(folder / "viral.fasta")
     fields = ("probability", "score", "length", "file", "record")
@@ -42,12 +37,12 @@ def test_viral_records_are_written_with_score_and_length(run):
 
 def test_equal_names_of_two_files_are_told_apart(run):
     folder, _ = run
-    predictions = rows(folder / "predictions.tsv")
+    predictions = read_table(folder / "predictions.tsv")
     keys = [(row["file"], int(row["record"])) for row in predictions]
     half = len(predictions) // 2
     assert keys == [(name, n) for name in ("small.fa", "second.fa.gz") for n in range(1, half + 1)]
     by_key = dict(zip(keys, predictions, strict=True))
-    for window in rows(folder / "windows.tsv"):
+    for window in read_table(folder / "windows.tsv"):
         record = by_key[window["file"], int(window["record"])]
         assert record["seq_name"] == window["seq_name"]
         assert int(window["end"]) <= int(record["length"])
@@ -59,7 +54,7 @@ def test_a_resume_chooses_other_files_and_verify_agrees(run):
     assert main([*words, "--extract", "ambiguous,non-viral,not_scored", "--compress"]) == 0
     written = {path.name for path in folder.glob("*.fasta*")}
     assert written == {"ambiguous.fasta.gz", "non-viral.fasta.gz", "not_scored.fasta.gz"}
-    calls = [row["call"] for row in rows(folder / "predictions.tsv")]
+    calls = [row["call"] for row in read_table(folder / "predictions.tsv")]
     assert len(names(folder / "non-viral.fasta.gz")) == calls.count("non-viral")
     assert main(["verify", str(folder)]) == 0
     assert main([*words, "--extract", "non-viral"]) == 0  # as compressed as before

@@ -1,6 +1,5 @@
 """Sequences of FASTQ inputs are written as FASTQ."""
 
-import csv
 import gzip
 import json
 import random
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import dnaio
 import pytest
+from samples import read_table
 
 from virnucpro.cli.main import main
 from virnucpro.compute.preflight import space_needed
@@ -58,11 +58,6 @@ def run(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "run")
 
 
-def rows(path):
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream, delimiter="\t"))
-
-
 def sequences(run):
     """Return name and content of each file of sequences."""
     return {path.name: path.read_bytes() for path in run.glob("*.fast[aq]*")}
@@ -73,7 +68,7 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
         [(a.upper(), b) for a, b in zip(bases, marks, strict=True) if a != "-"]
         for _, bases, marks in reads
     ]
-    table = rows(finished / "predictions.tsv")
+    table = read_table(finished / "predictions.tsv")
     assert len(table) == 2 * len(reads)
     for call in ("viral", "ambiguous", "non-viral", "not_scored"):
         with dnaio.open(finished / f"{call}.fastq") as stream:

@@ -4,13 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import h5py
 import numpy as np
 import pytest
 from cases import slow
-from programs import with_fault
+from programs import wait_until, with_fault
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -25,7 +24,7 @@ DEADLINE = 60.0
 def many_fasta(tmp_path_factory):
     """Enough units for a kill in the middle of a run."""
     path = tmp_path_factory.mktemp("input") / "many.fa"
-    path.write_text(random_records(270, seed=5))
+    path.write_text(random_records(180, seed=5))
     return path
 
 
@@ -58,17 +57,13 @@ def uncovered_records(folder):
 def kill_a_rank(folder, victim, segments, process):
     """SIGKILL the victim, which is stuck, when its shard has a number of segments."""
     run = RunDirectory(folder)
-    deadline = time.monotonic() + DEADLINE
-    while len(list(run.shard(victim).glob("unit-*.h5"))) < segments:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(list(run.shard(victim).glob("unit-*.h5"))) >= segments, process)
     os.kill(json.loads(run.status_json.read_bytes())["ranks"][str(victim)]["pid"], signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
     ("ranks", "victim", "segments", "again"),
-    [(3, 1, 1, 1), slow(2, 0, 1, 3), slow(2, 1, 2, 1), slow(2, 0, 3, 1), slow(3, 2, 2, 2)],
+    [(2, 1, 1, 1), slow(3, 1, 1, 1), slow(2, 0, 1, 3), slow(2, 0, 3, 1), slow(3, 2, 2, 2)],
 )
 def test_other_ranks_finish_and_a_resume_completes_the_run(
     ranks,
@@ -81,6 +76,7 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     called,
     tables,
     difference_of,
+    computing_here,
 ):
     folder = tmp_path / "run"
     fault = {"point": "commit", "number": segments, "how": "sleep", "rank": victim}
@@ -108,7 +104,8 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
 
     command = ("predict", many_fasta, "-o", folder, "--devices", f"cpu:{again}")
-    done = called(*command, "--resume")
+    with computing_here():  # the last command alone, if it has one CPU
+        done = called(*command, "--resume")
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, folder) == []
     assert not (folder / "missing.tsv").exists()

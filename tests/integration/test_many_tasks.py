@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import pytest
 from cases import slow
-from programs import stuck_after
+from programs import stuck_after, wait_until
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -29,10 +29,10 @@ OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
 
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
-    """Some 800 windows of random bases."""
+    """Some 400 windows of random bases, in 4 units."""
     path = tmp_path_factory.mktemp("input") / "reads.fa"
     path.write_text(
-        random_records(250, seed=12, letters="ACGT", least=100, most=3000, name="read_")
+        random_records(130, seed=12, letters="ACGT", least=100, most=3000, name="read_")
     )
     return path
 
@@ -74,6 +74,23 @@ def computed_once(planned_once, tmp_path_factory):
 def computed(computed_once, tmp_path):
     """A copy of the computed run."""
     return shutil.copytree(computed_once, tmp_path / "run", symlinks=True)
+
+
+@pytest.fixture(scope="module")
+def killed_once(planned_once, tmp_path_factory):
+    """A run of which a task was killed after its first unit. Do not write to it."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    process = stuck(shutil.copytree(planned_once, folder, symlinks=True), 1, "0/2")
+    process.kill()
+    ended(process)
+    assert len(RunDirectory(folder).segments()) == 1
+    return folder
+
+
+@pytest.fixture
+def killed(killed_once, tmp_path):
+    """A copy of the run with a killed task."""
+    return shutil.copytree(killed_once, tmp_path / "run", symlinks=True)
 
 
 def work(folder, task="0/1", *options, program=(sys.executable, "-m", "virnucpro")):
@@ -136,21 +153,17 @@ def stuck(folder, number=1, task="0/1", *options):
     """Start a task, and return it when it has committed `number` units; it commits no more."""
     program = stuck_after(number, folder.with_name("fired"))
     process = work(folder, task, *options, program=program)
-    while len(RunDirectory(folder).segments()) < number:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
+    wait_until(lambda: len(RunDirectory(folder).segments()) >= number, process)
     return process
 
 
-def test_the_units_of_a_killed_task_are_computed_by_another(planned, alone):
-    killed = stuck(planned, 1, "0/2")
-    killed.kill()
-    ended(killed)
-    assert work_here(planned, "1/2", "--copy-after", "0.5") == 0
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+def test_the_units_of_a_killed_task_are_computed_by_another(killed, alone):
+    assert work_here(killed, "1/2", "--copy-after", "0.5") == 0
+    assert merged(killed) == 0
+    assert_equal_results(killed, alone)
 
 
+@pytest.mark.slow
 def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
     """The lost task claimed every unit, and the late one has none of its own."""
     run = RunDirectory(planned)
@@ -163,7 +176,7 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
         link.symlink_to("0000.00000000/0")
     codes, texts = ended(work(planned, "1/2", "--copy-after", "3"))
     assert codes == [0], texts
-    assert "kb in 250 sequences on 1 worker, together with other tasks" in texts[0]
+    assert "kb in 130 sequences on 1 worker, together with other tasks" in texts[0]
     assert (
         "waits for those of others" in next(planned.glob("parts/*/logs/rank-0000.log")).read_text()
     )
@@ -181,6 +194,7 @@ def test_a_task_without_open_units_ends_before_torch_is_imported(computed):
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
+@pytest.mark.slow
 def test_vectors_of_whole_sequences_by_several_tasks(fasta, tmp_path):
     folder, single = tmp_path / "run", tmp_path / "single"
     encoder = ["-e", "mini/nucleotide"]
@@ -194,16 +208,12 @@ def test_vectors_of_whole_sequences_by_several_tasks(fasta, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_attempt_continues_a_killed_one(planned, alone):
-    killed = stuck(planned)
-    killed.kill()
-    ended(killed)
-    done = len(RunDirectory(planned).segments())
-    assert work_here(planned, "0/1", "--copy-after", "100") == 0
-    assert len(RunDirectory(planned).segments()) == len(set(RunDirectory(planned).segments()))
-    assert done < len(RunDirectory(planned).segments())
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+def test_a_second_attempt_continues_a_killed_one(killed, alone):
+    assert work_here(killed, "0/2", "--copy-after", "100") == 0
+    segments = RunDirectory(killed).segments()
+    assert 1 < len(segments) == len(set(segments))
+    assert merged(killed) == 0
+    assert_equal_results(killed, alone)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, slow(signal.SIGUSR1)])
@@ -222,6 +232,7 @@ def test_a_stopped_task_keeps_its_finished_units(planned, alone, stop):
     assert_equal_results(planned, alone)
 
 
+@pytest.mark.slow
 def test_the_same_task_twice_at_once(planned, alone):
     codes, texts = ended(*(work(planned, "0/1", "--copy-after", "30") for _ in range(2)))
     assert codes == [0, 0], texts
@@ -283,41 +294,40 @@ def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
     assert_equal_results(planned, alone)
 
 
-def test_merge_begins_the_next_round_for_missing_units(planned, capsys):
-    killed = stuck(planned)
-    killed.terminate()
-    ended(killed)
-    capsys.readouterr()
-    assert main(["status", str(planned)]) == 2
-    assert f"to compute the rest: virnucpro rescue {planned}" in capsys.readouterr().out
-    assert merged(planned) == 2
-    assert f"To compute these: virnucpro rescue {planned}, then" in capsys.readouterr().err
-    assert merged(planned, "--then-rescue") == 2
-    assert f"To compute these: virnucpro work {planned} or" in capsys.readouterr().err
-    assert RunDirectory(planned).round_numbers() == [1, 2]
-    assert main(["status", str(planned)]) == 2
-    assert f"to compute the rest: virnucpro submit {planned}" in capsys.readouterr().out
-    assert work_here(planned) == 0
-    assert merged(planned, "--then-rescue") == 0
-    assert RunDirectory(planned).round_numbers() == [1, 2]
-    assert main(["rescue", str(planned)]) == 0
+def test_merge_begins_the_next_round_for_missing_units(computed, capsys):
+    for _, segment in RunDirectory(computed).segments()[1:]:
+        segment.unlink()
+    assert main(["status", str(computed)]) == 2
+    assert f"to compute the rest: virnucpro rescue {computed}" in capsys.readouterr().out
+    assert merged(computed) == 2
+    assert f"To compute these: virnucpro rescue {computed}, then" in capsys.readouterr().err
+    assert merged(computed, "--then-rescue") == 2
+    assert f"To compute these: virnucpro work {computed} or" in capsys.readouterr().err
+    assert RunDirectory(computed).round_numbers() == [1, 2]
+    assert main(["status", str(computed)]) == 2
+    assert f"to compute the rest: virnucpro submit {computed}" in capsys.readouterr().out
+    assert work_here(computed) == 0
+    assert merged(computed, "--then-rescue") == 0
+    assert RunDirectory(computed).round_numbers() == [1, 2]
+    assert main(["rescue", str(computed)]) == 0
     assert "no unit is missing" in capsys.readouterr().out
 
 
-def test_one_machine_can_finish_a_run_of_many(planned, alone, fasta):
-    killed = stuck(planned, 2)
-    killed.kill()
-    ended(killed)
-    before = len(RunDirectory(planned).segments())
-    assert main(["predict", str(fasta), "-o", str(planned), "--resume", "-q"]) == 0
-    assert_equal_results(planned, alone)
-    assert before < len(RunDirectory(planned).segments())
+def test_one_machine_can_finish_a_run_of_many(killed, alone, fasta):
+    assert main(["predict", str(fasta), "-o", str(killed), "--resume", "-q"]) == 0
+    assert_equal_results(killed, alone)
+    assert len(RunDirectory(killed).segments()) > 1
 
 
 @pytest.fixture
 def alive(planned):
-    """A part that works on another machine: it has written a heartbeat just now."""
-    part = RunDirectory(planned).part("0000.00000000")
+    """A part that works on another machine."""
+    return add_working_part(planned)
+
+
+def add_working_part(folder):
+    """Add a part that works on another machine: it has written a heartbeat just now."""
+    part = RunDirectory(folder).part("0000.00000000")
     part.root.mkdir(parents=True)
     part.index.symlink_to("../../index")
     status = {"running": True, "beat": 3, "host": "node-7", "ranks": {}}
@@ -406,23 +416,22 @@ def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monk
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
 
-def test_a_merge_of_all_units_waits_for_no_killed_task(planned, alive, alone, monkeypatch, capsys):
-    assert work_here(planned) == 0
+def test_a_merge_of_all_units_waits_for_no_killed_task(computed, alone, monkeypatch, capsys):
+    alive = add_working_part(computed)
 
     def never(_seconds):
         raise AssertionError("the merge waits")
 
     monkeypatch.setattr(settled_parts, "__defaults__", (never,))
     alive.status_json.touch()
-    assert main(["merge", str(planned), "--then-rescue", "--no-report"]) == 0
-    assert not (planned / "report.html").exists()
+    assert main(["merge", str(computed), "--then-rescue", "--no-report"]) == 0
+    assert not (computed / "report.html").exists()
     assert "tasks work" not in capsys.readouterr().err
-    assert_equal_results(planned, alone)
+    assert_equal_results(computed, alone)
 
 
-def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(planned, alive, monkeypatch):
-    assert work_here(planned) == 0
-    run = RunDirectory(planned)
+def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(computed, monkeypatch):
+    alive, run = add_working_part(computed), RunDirectory(computed)
     _, path = next(iter(run.segments()))
     path.write_bytes(path.read_bytes()[:-1])
     alive.status_json.touch()
@@ -432,7 +441,7 @@ def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(planned, alive, monk
         os.utime(alive.status_json, (moment, moment))
 
     monkeypatch.setattr(settled_parts, "__defaults__", (later,))
-    assert merged(planned, "--then-rescue") == 2
+    assert merged(computed, "--then-rescue") == 2
     assert run.round_numbers() == [1, 2]
 
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 import torch
 from cases import slow
 from own_packages import EXAMPLE, install_class, install_example
-from programs import stuck_after
+from programs import stuck_after, wait_until
 
 import virnucpro
 from virnucpro.cli.main import main
@@ -101,11 +100,7 @@ def test_a_killed_run_of_two_ranks_is_resumed(fasta, wanted, tmp_path):
     folder = tmp_path / "run"
     command = [*stuck_after(1, tmp_path / "fired"), *embed(fasta, folder, "--devices", "cpu:2")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
-        deadline = time.monotonic() + 100
-        while len(list(folder.glob("shards/*/unit-*.h5"))) < 2:
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: len(list(folder.glob("shards/*/unit-*.h5"))) >= 2, process, 100)
         os.killpg(process.pid, signal.SIGKILL)
     assert not (folder / "embeddings.h5").exists()
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
@@ -129,6 +124,7 @@ def test_the_page_shows_the_files_of_the_example(path):
     assert dict(BLOCKS)[path.name] == path.read_text()
 
 
+@pytest.mark.scripts
 @pytest.mark.usefixtures("installed")
 def test_the_commands_of_the_page_compute_one_run_in_two_tasks(
     fasta, tmp_path, monkeypatch, computing_here, capsys

@@ -32,7 +32,11 @@ def python(*arguments, text=None, cwd=ROOT, **environment):
 
 
 @pytest.mark.parametrize(
-    ("script", "devices"), [(UNGUARDED, "cpu"), (GUARDED, "cpu:2")], ids=["one worker", "guarded"]
+    ("script", "devices"),
+    [
+        pytest.param(UNGUARDED, "cpu", id="one worker"),
+        slow(GUARDED, "cpu:2", id="guarded"),
+    ],
 )
 def test_a_script(script, devices, tmp_path):
     path = tmp_path / "script.py"

@@ -1,6 +1,5 @@
 """Regions of a real chimera: a phage inside a bacterium, through predict, verify and rescore."""
 
-import csv
 import gzip
 import json
 import os
@@ -12,6 +11,7 @@ import time
 
 import pytest
 from cases import mostly_slow
+from samples import read_table
 
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
@@ -27,11 +27,6 @@ FILES = (
 
 def sequence(path):
     return b"".join(gzip.decompress(path.read_bytes()).split(b"\n")[1:]).decode().upper()
-
-
-def rows(path):
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream, delimiter="\t"))
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +67,10 @@ def contents(folder, names=(*FILES, "predictions.tsv")):
 
 
 def test_the_insert_is_found_to_two_windows(finished, chimera):
-    predictions = {row["seq_name"]: row for row in rows(finished / "predictions.tsv")}
+    predictions = {row["seq_name"]: row for row in read_table(finished / "predictions.tsv")}
     assert predictions["chimera"]["topology"] == "provirus_candidate"
     assert {predictions[name]["topology"] for name in ("phage", "host", "short")} == {"NA"}
-    found = rows(finished / "regions.tsv")
+    found = read_table(finished / "regions.tsv")
     assert [(row["seq_name"], row["state"]) for row in found] == [
         ("chimera", "non-viral"),
         ("chimera", "viral"),
@@ -140,7 +135,7 @@ def test_verify_finds_a_changed_file_and_aggregate_restores_it(run, finished, na
 
 def test_rescore_keeps_the_stretches_and_changes_their_probability(run, finished):
     assert main(["rescore", str(run), "--prevalence", "0.05", "-q"]) == 0
-    before, now = rows(finished / "regions.tsv"), rows(run / "regions.tsv")
+    before, now = read_table(finished / "regions.tsv"), read_table(run / "regions.tsv")
     places = ("seq_name", "start", "end", "state", "log_odds")
     assert [[row[name] for name in places] for row in now] == [
         [row[name] for name in places] for row in before
@@ -190,8 +185,8 @@ def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path)
     from virnucpro.run.predict_job import predict_job
 
     job = replace(predict_job(str(chimera)), calibration=None)
-    predict(job, Execution(tmp_path / "run", devices="cpu:1"))
+    predict(job, Execution(tmp_path / "run", devices="cpu:1", in_process=True))
     assert {path.name for path in (tmp_path / "run").glob("*regions*")} == set()
     assert (tmp_path / "run" / "scores.bedgraph").stat().st_size > 1000
-    assert {row["topology"] for row in rows(tmp_path / "run" / "predictions.tsv")} == {"NA"}
+    assert {row["topology"] for row in read_table(tmp_path / "run" / "predictions.tsv")} == {"NA"}
     assert main(["verify", str(tmp_path / "run")]) == 0

@@ -215,7 +215,7 @@ def test_an_embed_run_is_refused_unchanged(tmp_path, capsys):
 def uncalibrated(fasta, tmp_path_factory):
     job = replace(predict_job(fasta, embeddings="none"), calibration=None)
     folder = tmp_path_factory.mktemp("uncalibrated") / "run"
-    predict(job, Execution(folder, devices="cpu:1"))
+    predict(job, Execution(folder, devices="cpu:1", in_process=True))
     return folder
 
 
@@ -319,11 +319,10 @@ def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp
     ],
 )
 def test_a_classifier_that_does_not_fit_is_refused(
-    bundle, options, code, reason, fasta, tmp_path, capsys
+    bundle, options, code, reason, run, fasta, tmp_path, capsys
 ):
-    command = ["predict", fasta, "-o", str(tmp_path / "run"), "--devices", "cpu:1", "-q", *options]
-    assert main(command) == 0
-    words = ["rescore", str(tmp_path / "run"), "-b", bundle, "-o", str(tmp_path / "new"), "-q"]
+    assert not options or begin(fasta, run, "--force", *options) == 0
+    words = ["rescore", str(run), "-b", bundle, "-o", str(tmp_path / "new"), "-q"]
     assert main(words) == code
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "new").exists()

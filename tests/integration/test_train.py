@@ -7,11 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import wait_until
 from safetensors.numpy import load_file
 
 import virnucpro
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("one_process")
 
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
-DEADLINE = 60.0
 NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 4, "batch": 256, "warm_up": 2}
 NETWORK |= {"learning_rate": 0.02}
 """Small networks and few steps: these classes differ in their GC content alone."""
@@ -99,11 +98,7 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
 def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels, tmp_path):
     folder = tmp_path / "toy"
     with subprocess.Popen([sys.executable, "-m", "virnucpro", *command(labels, folder)]) as process:
-        deadline = time.monotonic() + DEADLINE
-        while not list(folder.glob("vectors/shards/*/unit-*.h5")):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: list(folder.glob("vectors/shards/*/unit-*.h5")), process)
         os.kill(process.pid, signal.SIGKILL)
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
@@ -141,7 +136,7 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
-    """Training ends in the third fold; the file of the first is damaged; it ends again at last."""
+    """Training ends in the third fold; the file of the first is damaged."""
     folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors are kept
     for part in ("bundle", "folds"):
         shutil.rmtree(folder / part)
@@ -161,14 +156,9 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     content = bytearray(files[0].read_bytes())
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
-    with monkeypatch.context() as patch:
-        patch.setattr("virnucpro.lab.training.train._write_held_out", refuse)
-        with pytest.raises(KeyError):
-            main(command(labels, folder, "--resume"))
-    assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
-    assert len(trained_folds) == 3 + 4
+    assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
     for name in ("head.safetensors", "bundle.json"):
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 

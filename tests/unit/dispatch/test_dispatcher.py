@@ -35,12 +35,17 @@ def open_files():
     return files
 
 
+@pytest.fixture
+def each_gets_a_task(monkeypatch):
+    """Keep a task for each worker: a setup on a busy machine takes long."""
+    monkeypatch.setattr(loop, "RESERVED_S", 30.0)
+
+
 # --- without faults
 
 
 @pytest.mark.parametrize("gpu_ids", [slow([-1, -1]), [-1, 0, -1, 0], slow([-2, 1])])
-def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids, monkeypatch):
-    monkeypatch.setattr(loop, "RESERVED_S", 30.0)  # a setup on a busy machine takes long
+def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids, each_gets_a_task):
     tasks = [("whoami",)] * (4 * len(gpu_ids))
     run(workers, record, tasks, gpu_ids=gpu_ids)
     record.assert_each_answered_once(len(tasks))
@@ -57,7 +62,7 @@ def test_every_task_is_answered_once_with_its_result(workers, record):
     assert sum(one["completed"] for one in stats["workers"].values()) == 5000
 
 
-def test_a_worker_gets_its_device_its_seed_and_the_keywords(workers, record):
+def test_a_worker_gets_its_device_its_seed_and_the_keywords(workers, record, each_gets_a_task):
     """Workers on one device differ in id and seed; each gets a task of a short stream."""
     run(workers, record, [("whoami",)] * 8, gpu_ids=[1, 1, 0], base_seed=7, path="weights")
     assert set(record.workers) == {0, 1, 3}
@@ -73,7 +78,7 @@ def test_with_devices_a_worker_sees_only_its_own(workers, record, monkeypatch):
 
 
 def test_an_empty_stream_is_not_an_error(workers, record):
-    run(workers, record, [])
+    run(workers, record, [], gpu_ids=[0])
     record.assert_each_answered_once(0)
 
 
@@ -83,7 +88,7 @@ def test_starts_are_reported_once_before_the_answer(workers, record):
         "on_task_start": lambda task_id, worker_id: told.append((task_id, worker_id)),
         "on_success": lambda task_id, _, worker_id: told.append((task_id, worker_id)),
     }
-    Dispatcher(workers.Worker, [0, 1]).run([*range(500), ("sleep", 0.3)], **callbacks)
+    Dispatcher(workers.Worker, [0]).run([*range(500), ("sleep", 0.3)], **callbacks)
     assert len(told) == 1002
     assert all(told.count(one) == 2 for one in told)
 
@@ -292,7 +297,7 @@ def test_large_results_and_tasks_arrive_complete(workers, record, size):
 
 
 def test_arrays_are_writable_copies(workers, record):
-    run(workers, record, range(200), worker="Reuses")
+    run(workers, record, range(200), gpu_ids=[0], worker="Reuses")
     record.assert_each_answered_once(200)
     for number, result in record.successes.items():
         assert result["array"].shape == (50_000,)
@@ -324,7 +329,7 @@ def test_many_large_results_reach_a_slow_consumer(workers):
 
 def test_a_kill_leaves_nothing_in_shared_memory(workers, record):
     tasks = [("big", 1 << 20, 1)] * 20 + [("kill",)] + [("big", 1 << 20, 2)] * 20
-    run(workers, record, tasks)
+    run(workers, record, tasks, gpu_ids=[0])
     record.assert_each_answered_once(41)
     # The memory has no name in /dev/shm: it exists while a process has it open or mapped.
     assert "virnucpro-shared" not in Path("/proc/self/maps").read_text()
@@ -347,7 +352,7 @@ def test_failed_tasks_have_their_tracebacks_and_affect_no_other(workers, record)
         (workers.OnlyInParent(), "not there"),
     ]
     tasks = [one for task, _ in failing for one in (*range(40), task)]
-    run(workers, record, tasks, task_timeout=30)
+    run(workers, record, tasks, gpu_ids=[0], task_timeout=30)
     record.assert_each_answered_once(len(tasks))
     assert sorted(record.errors) == list(range(40, len(tasks), 41))
     for (_, error), (_, text) in zip(sorted(record.errors.items()), failing, strict=True):
@@ -432,7 +437,7 @@ def test_a_task_whose_worker_died_once_is_retried(workers, record, tmp_path):
 
 def test_many_poisoned_tasks(workers, record):
     tasks = [("kill",) if n % 10 == 3 else n for n in range(20)]
-    run(workers, record, tasks, options={"max_attempts": 1})
+    run(workers, record, tasks, gpu_ids=[0], options={"max_attempts": 1})
     assert record.retries == []
     record.assert_each_answered_once(20)
     assert sorted(record.errors) == [3, 13]
@@ -547,7 +552,7 @@ def test_a_swallowed_interruption_is_still_a_timeout(workers, record):
 
 
 def test_tasks_close_to_the_limit_are_answered_once(workers, record):
-    run(workers, record, [("sleep", 0.02)] * 60, task_timeout=0.02)
+    run(workers, record, [("sleep", 0.02)] * 60, gpu_ids=[0], task_timeout=0.02)
     record.assert_each_answered_once(60)
     assert record.errors == {}
 
@@ -711,7 +716,7 @@ def test_an_error_of_the_generator_is_raised_after_all_answers(workers, record):
         raise ValueError("a bad line") from cause
 
     with pytest.raises(ValueError, match="a bad line") as caught:
-        run(workers, record, generate())
+        run(workers, record, generate(), gpu_ids=[0])
     assert caught.value.__cause__ is cause
     record.assert_each_answered_once(50)
 
@@ -732,7 +737,7 @@ def test_an_error_of_a_callback_ends_the_run(workers, record, name, error):
     began = time.monotonic()
     tasks = [0, ("raise_", ValueError()), *(("sleep", 0.5) for _ in range(100))]
     with pytest.raises(error, match=name):
-        Dispatcher(workers.Worker, [0, 1]).run(
+        Dispatcher(workers.Worker, [0]).run(
             tasks[: 2 if name == "on_exit" else None], **(record.callbacks | {name: fail})
         )
     assert time.monotonic() - began < 15
@@ -750,7 +755,7 @@ def test_workers_clean_up_after_a_failed_run(workers, tmp_path):
 
 
 def test_shutdown_answers_taken_tasks_and_takes_no_more(workers, record):
-    dispatcher = Dispatcher(workers.Worker, [0, 1], queue_size=20)
+    dispatcher = Dispatcher(workers.Worker, [0], queue_size=20)
     taken = []
 
     def generate():
@@ -808,9 +813,10 @@ def test_stats_during_a_run(workers):
 
 
 def test_output_of_workers_can_be_discarded(workers, record, capfd):
-    run(workers, record, [("stdout",)], options={"suppress_worker_output": True})
+    printing = {"tasks": [("stdout",)], "gpu_ids": [0]}
+    run(workers, record, **printing, options={"suppress_worker_output": True})
     assert capfd.readouterr().out == ""
-    run(workers, record, [("stdout",)])
+    run(workers, record, **printing)
     assert capfd.readouterr().out == "printed by a worker\n"
 
 

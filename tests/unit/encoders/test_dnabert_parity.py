@@ -145,7 +145,10 @@ def encoded(encoder, batch, parts):
     return vectors
 
 
-@pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
+CHANGES = [nothing, peaky, outliers, both]
+
+
+@pytest.mark.parametrize("change", mostly_slow(CHANGES, nothing, both))
 @pytest.mark.parametrize("shape", MOSTLY_MIDDLE)
 def test_vectors_equal_a_simple_implementation_in_any_batches(
     model, batch, expected_once, shape, change
@@ -191,7 +194,7 @@ LEAST_CENTRED = {"bf16": (0.9995, 0.97), "fp16": (0.99999, 0.9995)}
 some do."""
 
 
-@pytest.mark.parametrize("change", [nothing, peaky, outliers, both])
+@pytest.mark.parametrize("change", mostly_slow(CHANGES, both))
 @pytest.mark.parametrize("shape", MOSTLY_MIDDLE)
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("fp16", 0.9999)])
 def test_half_precision_is_close_to_fp32(

@@ -9,7 +9,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from cases import mostly_slow
+from cases import mostly_slow, slow
 from esm.model.esm2 import ESM2
 from esm.pretrained import load_model_and_alphabet_core
 from safetensors.torch import save_file
@@ -140,7 +140,14 @@ def outliers(tensors):
 
 @pytest.mark.parametrize("shape", MOSTLY_SMALL)
 @pytest.mark.parametrize("precision", LEAST)
-@pytest.mark.parametrize("alter", [dict, peaky, outliers], ids=["plain", "peaky", "outliers"])
+@pytest.mark.parametrize(
+    "alter",
+    [
+        slow(dict, id="plain"),
+        pytest.param(peaky, id="peaky"),
+        pytest.param(outliers, id="outliers"),
+    ],
+)
 def test_half_precision_is_close_to_fp32(fair_esm, proteins, shape, precision, alter):
     path, model = fair_esm(*shape)
     change(path, model, alter)

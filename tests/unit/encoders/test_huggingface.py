@@ -26,14 +26,14 @@ from virnucpro.lab.training.network import Examples, train
 from virnucpro.lab.training.new_bundle import write_bundle
 from virnucpro.lab.training.settings import NetworkSettings
 
-transformers = pytest.importorskip("transformers")
-
 TOLERANCE = 2e-5
 """Largest difference of a number to that of transformers, for one sequence without padding."""
 
 
 def make_kmers(folder):
     """Nucleotide Transformer: 3-mers, absolute positions, <cls> only."""
+    import transformers
+
     kmers = ["".join(one) for one in itertools.product("ACGT", repeat=3)]
     tokens = ["<unk>", "<pad>", "<mask>", "<cls>", *kmers, *"ATCGN"]
     save_esm_tokenizer(folder, tokens, eos_token=None)
@@ -51,6 +51,8 @@ def make_kmers(folder):
 
 
 def make_bert(folder, small_tokenizer):
+    import transformers
+
     small_tokenizer.save(str(folder / "tokenizer.json"))
     options = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]"}
     transformers.PreTrainedTokenizerFast(
@@ -65,6 +67,7 @@ def make_bert(folder, small_tokenizer):
 @pytest.fixture
 def folder_of(tmp_path, roughen, small_tokenizer, t5):
     """Return a function that saves a model: name -> folder, model."""
+    pytest.importorskip("transformers")
     makers = {
         "t5": t5,
         "kmers": make_kmers,
@@ -87,6 +90,8 @@ def folder_of(tmp_path, roughen, small_tokenizer, t5):
 
 def reference(folder, model, text, first, last):
     """Return the states of transformers: all layers, without `first` and `last` tokens."""
+    import transformers
+
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = torch.tensor([tokenizer(text)["input_ids"]])
     with torch.inference_mode():
@@ -187,6 +192,7 @@ def test_letters_of_another_order_in_tokenizer_json_are_used(folder_of, proteins
 
 
 def save_tokenizer_json(folder, order):
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     ids = {token: number for number, token in enumerate(order)}
@@ -314,6 +320,8 @@ def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
 
 @pytest.mark.usefixtures("one_process", "reading_here")
 def test_a_folder_is_an_encoder_of_the_command_embed(folder_of, bases, tmp_path, called):
+    import transformers
+
     folder, model = folder_of("kmers")
     sequences = bases([30, 297, 301, 31])
     fasta = write_fasta(tmp_path / "in.fa", sequences)

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from cases import mostly_slow
 from esm_models import SMALL, make_esm2
 
 from virnucpro.encoders.pooling import Pooling
@@ -39,7 +40,10 @@ def save_masked_model(folder, name, roughen, small_tokenizer):
     return model, tokenizer
 
 
-@pytest.fixture(params=["fair-esm", "fair-esm, no dropout", "esm2", "other base", "bert"])
+MODELS = ["fair-esm", "fair-esm, no dropout", "esm2", "other base", "bert"]
+
+
+@pytest.fixture(params=mostly_slow(MODELS, "fair-esm", "esm2", "bert"))
 def case(request, fair_esm, tmp_path, roughen, small_tokenizer, proteins, bases):
     """Return spec, sequences, the ids of a sequence, its logits by the peer, and the mask."""
     if request.param.startswith("fair-esm"):
@@ -109,7 +113,7 @@ def test_options_without_effect_are_refused(options, problem):
 
 @pytest.mark.usefixtures("one_process")
 def test_the_command_writes_logits_by_residue_and_one_perplexity_a_sequence(
-    fair_esm, tmp_path, called, proteins
+    fair_esm, tmp_path, called, proteins, reading_here
 ):
     path, _ = fair_esm(2, 40, 4)
     source = tmp_path / "p.faa"

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.weights import equal_weights, resampled_weights
@@ -15,6 +14,8 @@ GROUPS = [
 
 
 def test_auroc_equals_that_of_scikit_learn_for_each_row_of_weights():
+    from sklearn.metrics import roc_auc_score
+
     dice = np.random.default_rng(3)
     scores, viral = dice.integers(0, 20, 80).astype(float), dice.random(80) < 0.4
     weights = dice.random((4, 80)) * (dice.random((4, 80)) < 0.7)
