@@ -241,3 +241,11 @@ def print_much(rank, world_size, queue):
     for number in range(1000):
         print(f"line {number} on standard output")
         print(f"line {number} on standard error", file=sys.stderr)
+
+
+def ask_for_numbers(rank, world_size, results_queue):
+    """Report the answers of the parent until it answers None."""
+    results_queue.mark((0, 0, 0, 1))
+    results_queue.mark(())
+    while (number := results_queue.ask()) is not None:
+        results_queue.put((rank, number))

@@ -1,11 +1,12 @@
 """Run the command line with a rank that fails at a chosen point: ``faulty.py PLAN ARGUMENT ...``.
 
-PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, exit, poison, tokens, or
-straggler), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file that
-counts failures), ``gate`` (a file for which ``how`` = wait waits), ``poison`` (sequences that kill
-encoder or tokeniser), ``number`` and ``folder`` (see `commit_number`), ``shard`` and ``segments``
-(see `arm_straggler`). Spawned ranks import this file as their main script, and install the failures
-then.
+PLAN is JSON: ``point`` (load, batch, unit, flap, head, commit, rename, waiting, exit, poison,
+tokens, or none), ``how``, ``rank`` (null for any), ``times`` (null for always), ``fired`` (a file
+that counts failures), ``gate`` (a file for which ``how`` = wait waits), ``poison`` (sequences that
+kill encoder or tokeniser), ``number`` and ``folder`` (see `commit_number`), ``others`` (numbers of
+failures and starts of the failing rank for which the others wait), ``slow`` (a rank that waits for
+``segments`` in the folder ``shard``). Spawned ranks import this file as their main script, and
+install the failures then.
 """
 
 import ctypes
@@ -19,8 +20,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 PLAN = json.loads(sys.argv[1])
-STARTED = time.monotonic()
-GATE_S = 20.0
+GATE_S = 60.0
 
 
 def fire():
@@ -73,8 +73,8 @@ def arm():
         before(rank_encoder, "load_encoder")
     elif point == "head":
         before(row_embedder, "unstorable_rows")
-    elif point == "straggler":
-        arm_straggler(row_embedder)
+    elif point == "waiting":
+        arm_waiting()
     elif point == "commit":
         before(ShardWriter, "commit", commit_number(PLAN.get("number", 0), PLAN.get("folder")))
     elif point == "rename":
@@ -133,27 +133,48 @@ def arm_poison(encoder):
     before(encoder, "launch", lambda _, batch: not poisonous.isdisjoint(map(tuple, rows_of(batch))))
 
 
-def arm_straggler(row_embedder):
-    """Slow this rank down, so that another one computes some of its units.
+def others_done():
+    """Return whether the shard of the plan, of another rank, has its number of segments."""
+    return len(list(Path(PLAN["shard"]).glob("*.h5"))) >= PLAN["segments"]
 
-    Its first unit takes as long as its start, and lasts until the other rank's shard holds the
-    first number of segments in the plan. Its second unit waits for the second number.
-    """
-    Path(PLAN["fired"]).touch()
-    shard, segments, units = Path(PLAN["shard"]), PLAN["segments"], count()
+
+def arm_waiting():
+    """Fail when the rank has reported that it waits for a unit."""
+    from virnucpro.runtime.messages import WorkerChannel
+
+    mark = WorkerChannel.mark
+
+    def marked(self, place):
+        mark(self, place)
+        if not place and others_done():
+            fire()
+
+    WorkerChannel.mark = marked
+
+
+def hold_until(is_open):
+    """Make the first unit of this rank last until a condition holds, so that others go first."""
+    from virnucpro.compute import row_embedder
+
     original = row_embedder.unstorable_rows
+    deadline = time.monotonic() + GATE_S
 
     def of_unit(numbers):
-        unit = next(units)
-        if unit == 0:
-            time.sleep(time.monotonic() - STARTED)
-        if unit < len(segments):
-            deadline = time.monotonic() + GATE_S
-            while len(list(shard.glob("*.h5"))) < segments[unit] and time.monotonic() < deadline:
-                time.sleep(0.01)
+        while not is_open() and time.monotonic() < deadline:
+            time.sleep(0.01)
         return original(numbers)
 
     row_embedder.unstorable_rows = of_unit
+
+
+def size(path):
+    return Path(path).stat().st_size if Path(path).exists() else 0
+
+
+def failed_and_started():
+    """Return whether the failing rank has failed and started as often as the plan says."""
+    failures, starts = PLAN["others"]
+    return size(PLAN["fired"]) >= failures and size(PLAN["fired"] + ".starts") >= starts
 
 
 OF_ENCODERS = {
@@ -177,6 +198,14 @@ def run_rank(rank, *arguments):
     has_plan = PLAN.get("rank") in (None, rank)
     if has_plan:
         arm()
+    if has_plan:
+        with Path(PLAN["fired"] + ".starts").open("ab") as stream:
+            stream.write(b"x")
+    elif "others" in PLAN:
+        hold_until(failed_and_started)
+    if PLAN.get("slow") == rank:
+        is_waiting = PLAN["point"] == "waiting"
+        hold_until(Path(PLAN["fired"]).exists if is_waiting else others_done)
     original_run_rank(rank, *arguments)
     if has_plan and PLAN["point"] == "exit":
         fire()

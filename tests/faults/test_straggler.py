@@ -1,4 +1,4 @@
-"""Row 3: another rank computes units of a slow one."""
+"""Row 3: another rank computes units of a slow one; both may die meanwhile."""
 
 import json
 
@@ -32,28 +32,70 @@ def committed(run, rank):
     return [step["unit"] for step in steps if step["event"] == "committed"]
 
 
-def test_units_of_a_slow_rank_are_computed_once_by_another(fasta, tmp_path, computing_here):
-    undisturbed, run = RunDirectory(tmp_path / "undisturbed"), RunDirectory(tmp_path / "run")
+@pytest.fixture(scope="module")
+def undisturbed(fasta, tmp_path_factory, computing_here):
+    """A run of one rank."""
+    run = RunDirectory(tmp_path_factory.mktemp("undisturbed") / "run")
     with computing_here():
-        command = [*PREDICT, str(fasta), "-o", str(undisturbed.root), "--devices", "cpu:1"]
-        assert main(command) == 0
+        assert main([*PREDICT, str(fasta), "-o", str(run.root), "--devices", "cpu:1"]) == 0
+    return run
+
+
+@pytest.fixture
+def with_slow_rank(fasta, undisturbed, tmp_path):
+    """Return a function that runs two ranks, of which rank 0 holds two units until the end."""
+
+    def run(**plan):
+        folder = RunDirectory(tmp_path / "run")
+        n_units = len(undisturbed.segments())
+        slow = {"slow": 0, "shard": str(folder.shard(1)), "segments": n_units - 2}
+        program = with_fault(tmp_path / "fired", times=1, **slow, **plan)
+        done = run_captured(*program, *PREDICT, fasta, "-o", folder.root)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "fired").exists() == (plan["point"] != "none")
+        found = verify_run(folder)
+        assert (found.problems, found.units, found.units_missing) == ((), n_units, ())
+        for name in ("predictions.tsv", "windows.tsv"):
+            content = (undisturbed.root / name).read_bytes()
+            assert (folder.root / name).read_bytes() == content
+        return folder
+
+    return run
+
+
+def test_units_of_a_slow_rank_are_computed_once_by_another(with_slow_rank, undisturbed):
+    run = with_slow_rank(point="none")
     units = [unit for unit, _ in undisturbed.segments()]
     slow, fast = units[0::2], units[1::2]
-    # Of the units after its first one, the slow rank keeps two and half of the others.
-    stolen = slow[-((len(slow) - 3) // 2) :]
-    plan = {"shard": str(run.shard(1)), "segments": [len(fast), len(fast) + len(stolen)]}
-    program = with_fault(tmp_path / "fired", point="straggler", rank=0, **plan)
-    done = run_captured(*program, *PREDICT, fasta, "-o", run.root)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "fired").exists()
-
+    assert committed(run, 0) == slow[:2]
+    assert committed(run, 1) == [*fast, *reversed(slow[2:])]
     dealt = [event for event in events(run, "coordinator") if event["event"] == "dealt"]
-    assert (dealt[0]["rank"], dealt[0]["units"]) == (1, stolen)
-    assert committed(run, 1)[: len(fast) + len(stolen)] == [*fast, *stolen]
-    assert not set(stolen) & set(committed(run, 0))
-    assert {*committed(run, 0), *committed(run, 1)} == set(units)
+    assert [(event["rank"], event["owner"]) for event in dealt] == [(1, 0)]
+    ranks = json.loads(run.status_json.read_text())["ranks"]
+    assert [rank["attempt"] for rank in ranks.values()] == [1, 1]
 
-    found = verify_run(run)
-    assert (found.problems, found.units, found.units_missing) == ((), len(units), ())
-    for name in ("predictions.tsv", "windows.tsv"):
-        assert (run.root / name).read_bytes() == (undisturbed.root / name).read_bytes()
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param({"point": "commit", "number": 6}, id="holds units of the slow rank"),
+        pytest.param({"point": "waiting"}, id="waits for a unit"),
+    ],
+)
+def test_a_killed_rank_loses_no_unit_of_a_slow_one(plan, with_slow_rank):
+    run = with_slow_rank(rank=1, how="SIGKILL", **plan)
+    rank = json.loads(run.status_json.read_text())["ranks"]["1"]
+    # It is not restarted if all is committed before its failure is handled.
+    fault = rank["faults"][0] if rank["faults"] else rank
+    assert fault["exit"] == "SIGKILL"
+    units = [*committed(run, 0), *committed(run, 1)]
+    assert len(units) == len(set(units))
+
+
+@pytest.mark.slow  # waits until the heartbeat is missing for too long
+def test_the_last_units_of_a_stopped_rank_are_copied(with_slow_rank):
+    run = with_slow_rank(point="head", rank=0, how="SIGSTOP")
+    rank = json.loads(run.status_json.read_text())["ranks"]["0"]
+    assert (rank["state"], rank["exit"]) == ("stopped", "SIGKILL")
+    assert "other workers have computed its units" in rank["reason"]
+    assert committed(run, 0) == []

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +17,9 @@ from virnucpro.encoders.pooling import MEAN, PoolingPlan
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+_PATIENCE_S = 0.05
+"""Seconds after which a missing item of `taken_ahead` counts as a wait."""
 
 
 def prefetch_one(
@@ -52,6 +56,51 @@ def prefetch_one(
                 yield earlier
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
+
+
+def taken_ahead(
+    source: Iterator[Item],
+    preparation: Callable[[Item], Callable[[], Made] | None],
+    wait: Callable[[], object],
+) -> Generator[tuple[Item, Future[Made] | None]]:
+    """Yield items in order; a thread takes and prepares the next item while the caller uses one.
+
+    Unlike `prefetch_one`, the thread iterates over the items, since the source may wait. The thread
+    ends with the source, or when the iterator is closed and the source returns.
+
+    Parameters
+    ----------
+    preparation
+        Returns the function that prepares an item, or None; called in the thread.
+    wait
+        Called in the caller's thread before it waits for an item, unless the wait is short.
+
+    Yields
+    ------
+    item
+        The item.
+    made : Future or None
+        Future result or exception of the preparation.
+    """
+    thread = ThreadPoolExecutor(1, "ahead")
+
+    def take() -> tuple[Item, Future[Made] | None] | None:
+        for item in source:
+            make = preparation(item)
+            return item, None if make is None else thread.submit(make)
+        return None
+
+    try:
+        coming = thread.submit(take)
+        while True:
+            if not futures.wait([coming], _PATIENCE_S).done:
+                wait()
+            if (taken := coming.result()) is None:
+                return
+            coming = thread.submit(take)
+            yield taken
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
 
 
 class UnitTokens:

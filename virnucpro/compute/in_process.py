@@ -3,19 +3,23 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
+from virnucpro.compute.rank_main import Assignment, RankTask, Share, run_rank
+from virnucpro.compute.scheduler import RankReports, Show
+from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.runtime.messages import Failure, Mark, Message, Progress
+from virnucpro.runtime.policy import Findings
 from virnucpro.runtime.status import WorkerState, WorkerStatus, after_message
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
 
-_STEP_S = 0.5
-"""Minimum seconds between two scheduler steps that progress reports trigger."""
+_SHOW_S = 0.5
+"""Minimum seconds between two calls of `show`."""
 
 BEAT_S = 0.1
 """Seconds between two measurements of the CPU time of the watched thread."""
@@ -75,10 +79,7 @@ class CpuHeartbeat:
 
 
 class InProcessRank:
-    """One rank that runs in this process.
-
-    The class has the methods of `GPUProcessCoordinator` that `RankLaunch` and `RankScheduler` call,
-    except those that restart or stop a rank: the error of this rank is raised instead.
+    """Executor of one rank, in this process. Its error is raised; it is not restarted.
 
     Parameters
     ----------
@@ -86,77 +87,84 @@ class InProcessRank:
         Encoders and classifier of the job; None to load them when the rank starts.
     heartbeat
         Heartbeat of this process; paused while the rank itself reports progress.
+    task, shares
+        Parameters of the rank, and its share, which has the key 0.
 
     Attributes
     ----------
-    step
-        Function that processes reports and assigns units, see `RankScheduler.step`. The rank calls
-        the function after each report, and about twice a second at a progress message.
+    reports
+        Reports and failures of the rank.
     """
 
-    world_size = 1
-    step: Callable[[], None]
-
-    def __init__(self, models: "Models | None", heartbeat: CpuHeartbeat) -> None:
+    def __init__(
+        self,
+        models: "Models | None",
+        heartbeat: CpuHeartbeat,
+        task: RankTask,
+        shares: Mapping[int, Share],
+        log: CoordinatorLog,
+    ) -> None:
         now = time.monotonic()
+        self.reports = RankReports(task, log)
         self._models = models
         self._heartbeat = heartbeat
+        self._shares = shares
+        self._log = log
+        self._units = iter(shares[0].units)
         self._status = WorkerStatus(0, WorkerState.RUNNING, os.getpid(), now, now)
-        self._reports: list[Any] = []
-        self._next_step = now
+        self._show: Show = lambda _: None
+        self._next_show = now
 
     @property
-    def statuses(self) -> dict[int, WorkerStatus]:
+    def statuses(self) -> Mapping[int, WorkerStatus]:
         """Return the status of the only rank, with rank number 0 as the key."""
         return {0: self._status}
 
-    def spawn_workers(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Call ``function(0, 1, self, *arguments, models)`` in this process, until it returns."""
+    def run(self, show: Show) -> None:
+        """Compute the units in this process; `show` is called about twice a second."""
+        self._show = show
         # Imported by the rank, it would freeze all objects of this process (gc.freeze).
         import_module("virnucpro.compute.rank_loop")
+        self._heartbeat.paused = True
         try:
-            function(0, 1, self, *arguments, self._models)
+            run_rank(0, 1, self, self.reports.task, self._shares, self._models)
         except BaseException as error:
             self._take(Failure(type(error).__name__, str(error), ""))
             failed = isinstance(error, Exception)  # SystemExit means: stop
             self._end(WorkerState.FAILED if failed else WorkerState.STOPPED)
             raise
+        finally:
+            self._heartbeat.paused = False
         self._end(WorkerState.SUCCEEDED)
 
-    def put(self, payload: object) -> None:
-        """Store a report of the rank for `collect_results`, then call `step`."""
-        self._reports.append(payload)
-        self.step()
+    def close(self) -> None:
+        """Log the end of the rank."""
+        if self._status.state is not WorkerState.FAILED:
+            self._log.rank_ended(self._status)
+            return
+        self.reports.faults.append(self._status.fault)
+        left = len(self._shares[0].units) - len(self.reports.committed.get(0, ()))
+        self._log.rank_failed(self._status, f"failed permanently; {left:,} of its units are left")
+
+    def ask(self) -> Assignment | None:
+        """Return the next unit of the share; None after the last one."""
+        unit = next(self._units, None)
+        return None if unit is None else Assignment(unit, Findings())
+
+    def put(self, payload: Mapping[str, Any]) -> None:
+        """Take a report of the rank."""
+        self.reports.take(payload)
 
     def progress(self, done: int, total: int) -> None:
         """Record in the status of the rank that `done` of `total` rows are finished."""
         self._take(Progress(done, total))
-        if self._status.last_heartbeat >= self._next_step:
-            self._next_step = self._status.last_heartbeat + _STEP_S
-            self.step()
+        if self._status.last_heartbeat >= self._next_show:
+            self._next_show = self._status.last_heartbeat + _SHOW_S
+            self._show(self.statuses)
 
     def mark(self, place: tuple[int, ...]) -> None:
         """Record in the rank's status `place`: unit, stage and rows that are computed next."""
         self._take(Mark(place))
-
-    def collect_results(self) -> list[Any]:
-        """Return the stored reports, and delete them from this object."""
-        reports, self._reports = self._reports, []
-        return reports
-
-    def wait_for_change(self, _timeout: float) -> None:
-        """Do nothing: the rank has already ended when `spawn_workers` returns."""
-
-    def terminate_all(self) -> None:
-        """Do nothing: the rank has already ended when `spawn_workers` returns."""
-
-    def __enter__(self) -> Self:
-        self._heartbeat.paused = True
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._heartbeat.paused = False
-        del self.step  # a reference cycle: the scheduler holds this rank
 
     def _take(self, message: Message) -> None:
         self._heartbeat.progressed()

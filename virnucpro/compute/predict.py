@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from virnucpro.compute.in_process import CpuHeartbeat, InProcessRank
 from virnucpro.compute.preflight import check_disk_space, settled, usable_devices
-from virnucpro.compute.rank_launch import RankLaunch
+from virnucpro.compute.rank_launch import ExecutorMaker, RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import assign_in_turn
 from virnucpro.encoders.registry import config_of
@@ -86,16 +87,16 @@ def run_on_ranks(
     execution: Execution,
     reporter: Reporter,
     device: Device | None = None,
-    rank: InProcessRank | None = None,
+    executor_of: ExecutorMaker | None = None,
 ) -> tuple[Outcome, int]:
     """Compute the missing units of a run, then write its outputs.
 
     Parameters
     ----------
     device
-        Device of `rank`; None for the devices of `execution`. Ranks without a unit are not started.
-    rank
-        Rank that runs in this process; by default each rank runs in its own process.
+        The only device; None for the devices of `execution`. Ranks without a unit are not started.
+    executor_of
+        Returns the executor of a launch; by default, each rank runs in its own process.
 
     Returns
     -------
@@ -128,10 +129,10 @@ def run_on_ranks(
                 assigned = assign_in_turn(coverage.missing, range(len(used)))
                 shares = {number: Share(units) for number, units in assigned.items()}
                 launch = RankLaunch(run, job, used, execution, reporter, log)
-                has_time = rank is None and bool(run.manifest.calibration)
+                has_time = executor_of is None and bool(run.manifest.calibration)
                 early = [prepare_report] if execution.report else []
                 with run.quality.computed_meanwhile(*early) if has_time else nullcontext():
-                    launch.run(shares, coverage.rejected_paths, rank)
+                    launch.run(shares, executor_of)
             current = None if n_missing else coverage
             return write_outputs(run, reporter, current, report=execution.report), n_missing
 
@@ -169,4 +170,5 @@ def run_in_process(
     """
     execution = replace(execution, max_restarts=0)
     with CpuHeartbeat(progressed) as heartbeat:
-        return run_on_ranks(job, execution, reporter, device, InProcessRank(models, heartbeat))
+        executor_of = partial(InProcessRank, models, heartbeat)
+        return run_on_ranks(job, execution, reporter, device, executor_of)

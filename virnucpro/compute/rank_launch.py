@@ -3,19 +3,16 @@
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from virnucpro.compute.in_process import InProcessRank
 from virnucpro.compute.preflight import threads_of_rank
 from virnucpro.compute.rank_main import RankTask, Share
-from virnucpro.compute.scheduler import CommittedUnits, RankScheduler
+from virnucpro.compute.scheduler import Executor, RankReports, RankScheduler
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import BATCH_TOKENS, Filling
 from virnucpro.encoders.registry import shapes_of
@@ -30,6 +27,8 @@ from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.status import NO_MAIN_GUARD, WorkerStatus
 from virnucpro.sequences.records import Alphabet
+
+ExecutorMaker: TypeAlias = Callable[[RankTask, Mapping[int, Share], CoordinatorLog], Executor]
 
 
 @dataclass(slots=True)
@@ -59,18 +58,17 @@ class RankLaunch:
     def run(
         self,
         shares: Mapping[int, Share],
-        rejected: Sequence[Path] = (),
-        rank: InProcessRank | None = None,
+        executor_of: ExecutorMaker | None = None,
         of_round: Sequence[int] = (),
     ) -> None:
-        """Compute units with `rank`; if `rank` is None, start a process per device.
+        """Compute units in an executor; by default, start a process per device.
 
         Parameters
         ----------
         shares
             First units of each rank.
-        rejected
-            Invalid segment files, whose units are computed again.
+        executor_of
+            Returns the executor of task, shares and log.
         of_round
             Open units of the round that this launch computes together with other tasks.
 
@@ -80,34 +78,36 @@ class RankLaunch:
             If every rank failed and no unit is committed.
         """
         task = rank_task(self.opened, self.job, self.devices, self.execution)
-        committed = CommittedUnits(self.opened.paths, rejected)
         plan = sorted(unit for share in shares.values() for unit in share.units)
         record = _freeze_plan(self.opened, plan, self.devices)
         work = _workload(self.opened, of_round or plan, len(self.devices))
         work = replace(work, shared=bool(of_round))
         self.log.launch_started(record.number, record.n_units, record.devices, work)
         started = time.perf_counter()
-        with rank or GPUProcessCoordinator(
+        executor = (executor_of or self._processes)(task, shares, self.log)
+        try:
+            executor.run(self._show)
+        except BaseException:  # the launch is recorded, then the error is raised
+            with suppress(OSError):
+                self._close(executor, record, started)
+            raise
+        try:
+            self._close(executor, record, started)
+        finally:  # report that all ranks failed rather than that run.json cannot be written
+            again = "start the task again" if of_round else "rerun with --resume"
+            _refuse_total_failure(self.opened, executor.statuses, again)
+
+    def _processes(
+        self, task: RankTask, shares: Mapping[int, Share], log: CoordinatorLog
+    ) -> Executor:
+        ranks = GPUProcessCoordinator(
             len(self.devices),
             self.opened.paths.root,
             self.devices,
             threads=task.threads,
             deadlines=self.execution.deadlines,
-        ) as ranks:
-            scheduler = RankScheduler(ranks, task, shares, committed, self.execution, self.log)
-            if rank is not None:
-                rank.step = partial(scheduler.step, self._show)
-            try:
-                scheduler.run(self._show)
-            except BaseException:  # the launch is recorded, then the error is raised
-                with suppress(OSError):
-                    self._close(ranks, scheduler, record, started)
-                raise
-            try:
-                self._close(ranks, scheduler, record, started)
-            finally:  # report that all ranks failed rather than that run.json cannot be written
-                again = "start the task again" if of_round else "rerun with --resume"
-                _refuse_total_failure(self.opened, ranks.statuses, again)
+        )
+        return RankScheduler(ranks, task, shares, self.execution, log)
 
     def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
         run, now = self.opened.paths, time.monotonic()
@@ -121,22 +121,15 @@ class RankLaunch:
             self.reporter.ranks(statuses)
             self.log.check_output()
 
-    def _close(
-        self,
-        ranks: GPUProcessCoordinator | InProcessRank,
-        scheduler: RankScheduler,
-        record: Launch,
-        started: float,
-    ) -> None:
+    def _close(self, executor: Executor, record: Launch, started: float) -> None:
         """End the launch: stop the ranks, and record the statistics of each rank in run.json."""
-        ranks.terminate_all()
+        executor.close()
         self.reporter.computed()
-        self._show(ranks.statuses, running=False)
-        scheduler.finish()
+        self._show(executor.statuses, running=False)
         seconds = round(time.perf_counter() - started, 3)
-        self.log.launch_ended(record.number, seconds, len(scheduler.faults))
+        self.log.launch_ended(record.number, seconds, len(executor.reports.faults))
         self.opened.paths.remove_unfinished()  # temporary files of killed ranks
-        records = _rank_records(ranks.statuses, scheduler.reports)
+        records = _rank_records(executor.statuses, executor.reports)
         record = replace(record, seconds={"ranks": seconds}, ranks=records)
         self.opened.update(self.opened.manifest.with_launch(record))
 
@@ -197,9 +190,9 @@ def rank_task(run: Run, job: Job, devices: Sequence[Device], execution: Executio
 
 
 def _rank_records(
-    statuses: Mapping[int, WorkerStatus], reports: Sequence[Mapping[str, Any]]
+    statuses: Mapping[int, WorkerStatus], reports: RankReports
 ) -> dict[str, dict[str, Any]]:
-    """Return rank number and run.json entry of each rank; counts are sums over all attempts."""
+    """Return rank number and run.json entry of each rank."""
     records: dict[str, dict[str, Any]] = {
         str(rank): {
             "state": status.state,
@@ -210,18 +203,16 @@ def _rank_records(
         }
         for rank, status in statuses.items()
     }
-    fillings = dict.fromkeys(records, Filling())
-    for report in reports:
-        rank = str(report["rank"])
-        record = records[rank]
-        fillings[rank] += Filling(**report["filling"])
-        record["batches"], record["tokens"] = fillings[rank].batches, fillings[rank].tokens
-        record["unused"] = round(fillings[rank].unused, 4)
-        seconds = record.setdefault("seconds", {})
-        record["rows"] = record.get("rows", 0) + report["rows"]
-        record["again"] = dict(Counter(record.get("again", {})) + Counter(report["again"]))
-        for stage, value in report["seconds"].items():
-            seconds[stage] = round(seconds.get(stage, 0.0) + value, 3)
+    for rank, report in reports.statistics.items():
+        filling = Filling(**report["filling"])
+        records[str(rank)] |= {
+            "batches": filling.batches,
+            "tokens": filling.tokens,
+            "unused": round(filling.unused, 4),
+            "seconds": {stage: round(value, 3) for stage, value in report["seconds"].items()},
+            "rows": reports.rows(rank),
+            "again": report["again"],
+        }
     return records
 
 

@@ -1,18 +1,25 @@
-"""Main loop of a rank process: compute and commit the assigned units one by one."""
+"""Main loop of a rank process: take, compute and commit units one by one."""
 
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 
 from virnucpro.compute.claims import Claims, claim_copies, claim_units
-from virnucpro.compute.encoder_pass import UnitTokens, prefetch_one
+from virnucpro.compute.encoder_pass import UnitTokens, taken_ahead
 from virnucpro.compute.poison_isolation import suspicion_of
 from virnucpro.compute.rank_encoder import Models
-from virnucpro.compute.rank_main import RankChannel, RankTask, Share, UnitProgress
+from virnucpro.compute.rank_main import (
+    Assignment,
+    RankChannel,
+    RankTask,
+    Share,
+    UnitProgress,
+    UnitSource,
+)
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.device import device_name, torch_threads
 from virnucpro.run.coordinator_files import step_log
@@ -27,11 +34,12 @@ _LOOK_S = 0.5
 
 
 class RankLoop:
-    """Main loop of a rank: computes and commits assigned units without a valid segment.
+    """Main loop of a rank: takes units, computes and commits those without a valid segment.
 
-    A second thread tokenises the rows of the next unit while the current unit is computed. Ranks
-    that start after a failure in this launch have no second thread. The cause of another death is
-    then one of the rows that the process reported last.
+    A second thread takes the next unit and tokenises its rows while the current unit is computed.
+    Ranks that start after a failure in this launch tokenise in the first thread, and all ranks
+    units in which a rank died. The cause of another death is then one of the rows that the process
+    reported last.
 
     Parameters
     ----------
@@ -62,7 +70,6 @@ class RankLoop:
         )
         index = SequenceIndex.open(task.run.index)
         self._bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
-        self._units = _order(share)
         self._done = share.rows_before
         self._total = self._done + sum(len(self._rows(unit)) for unit in share.units)
         results.progress(self._done, self._total)
@@ -87,12 +94,17 @@ class RankLoop:
         with (
             torch_threads(self._task.threads),
             SegmentWriter(ShardWriter(self._task.run, self._rank)) as writer,
-            closing(self._prefetched()) as units,
+            closing(self._assignments(writer)) as assignments,
         ):
             self._try_first()
-            for unit, prefetched in units:
+            for assignment, prefetched in assignments:
+                self._taken.add(assignment.unit)
+                if self._is_committed(assignment):
+                    self._done += len(self._rows(assignment.unit))
+                    self._report_committed(assignment.unit)
+                    continue
                 began = time.perf_counter()
-                self._compute(unit, prefetched, writer)
+                self._compute(assignment, prefetched, writer)
                 self._busy += time.perf_counter() - began
                 self._computed += 1
         self._results.progress(self._done, self._done)
@@ -101,7 +113,6 @@ class RankLoop:
             {
                 "rank": self._rank,
                 "units": self._computed,
-                "rows": self._done - self._share.rows_before,
                 "seconds": self._seconds | self._embedder.seconds,
                 "again": dict(self._embedder.again),
                 "filling": asdict(filling),
@@ -118,54 +129,64 @@ class RankLoop:
         )
 
     def _try_first(self) -> None:
-        """Encode or tokenise again each single row at which a rank died, before all units.
+        """Encode or tokenise again each single row at which this rank died, before all units.
 
         If the process dies again at a row, this row is the cause, and not a row of an earlier
         batch.
         """
-        for span, _ in self._share.findings.trials:
-            if span.task in self._units:
+        for span, rank in self._share.findings.trials:
+            if rank == self._rank:
                 watch = UnitProgress(self._results, self._done, self._total)
                 suspicion = suspicion_of(self._share.findings, span.task)
                 self._embedder.try_alone(span, self._rows(span.task), watch, suspicion)
 
-    def _prefetched(self) -> Generator[tuple[int, Future[list[UnitTokens]] | None]]:
-        """Yield the number and the tokens of each unit to compute.
+    def _assignments(
+        self, writer: SegmentWriter
+    ) -> Generator[tuple[Assignment, Future[list[UnitTokens]] | None]]:
+        """Yield each unit to compute, and its tokens; None if the caller must tokenise the rows.
 
-        The tokens are the future result of `RowEmbedder.tokenise`, prefetched in another thread. If
-        the share forbids that, the tokens are None for all units: the caller must then tokenise
-        the rows itself.
+        The tokens are the future result of `RowEmbedder.tokenise` in another thread.
         """
         share = self._share.of_round
-        claims = share and Claims(share)
-        if share:
-            call_on_stop(self._stop_soon)
-        units = claim_units(share, claims, self._units) if share and claims else self._units
-        if not self._share.prefetch:
-            yield from ((unit, None) for unit in self._without_segment(units))
-        else:
-            yield from prefetch_one(
-                self._without_segment(units),
-                lambda unit: self._embedder.tokenise(unit, self._rows(unit)),
-            )
-        if share and claims:
-            text = f"rank {self._rank}: every unit has a worker; waits for those of others"
-            self._log.write("waiting", text)
-            # No prefetching: it would wait for the next copy before it yields this one.
-            copies = claim_copies(share, claims, self._taken, self._unit_seconds, self._wait)
-            yield from ((unit, None) for unit in self._without_segment(copies))
+        wait = partial(self._wait_for_unit, writer)
+        if share is None:
+            source: UnitSource = iter(self._results.ask, None)
+            yield from taken_ahead(source, self._preparation, wait)
+            return
+        call_on_stop(self._stop_soon)
+        claims = Claims(share)
+        units = claim_units(share, claims, _order(self._share))
+        yield from taken_ahead(self._of_round(units), self._preparation, wait)
+        text = f"rank {self._rank}: every unit has a worker; waits for those of others"
+        self._log.write("waiting", text)
+        # Not ahead: the search would wait for the next copy while this one is computed.
+        copies = claim_copies(share, claims, self._taken, self._unit_seconds, self._wait)
+        yield from ((copy, None) for copy in self._of_round(copies))
 
-    def _without_segment(self, units: Iterable[int]) -> Iterator[int]:
-        """Yield the units that have no valid segment in the shards of this folder."""
-        task = self._task
+    def _of_round(self, units: Iterable[int]) -> UnitSource:
         for unit in units:
             if self._stopping:
                 return
-            self._taken.add(unit)
-            if valid_segment(task.run, unit, self._bounds, task.fingerprint) is None:
-                yield unit
-            else:
-                self._done += len(self._rows(unit))
+            yield Assignment(unit, self._share.findings.of_task(unit))
+
+    def _preparation(self, assignment: Assignment) -> Callable[[], list[UnitTokens]] | None:
+        """Return the function that tokenises a unit in advance; None if that is not allowed."""
+        unit, found = assignment
+        if found or not self._share.prefetch or self._is_committed(assignment):
+            return None
+        return partial(self._embedder.tokenise, unit, self._rows(unit))
+
+    def _is_committed(self, assignment: Assignment) -> bool:
+        """Return whether a shard of this folder has a valid segment of a unit."""
+        task = self._task
+        found = valid_segment(task.run, assignment.unit, self._bounds, task.fingerprint)
+        return found is not None
+
+    def _wait_for_unit(self, writer: SegmentWriter) -> None:
+        """Commit all, and report that this rank waits: then no deadline applies to it."""
+        writer.flush()
+        self._results.progress(self._done, self._done)
+        self._results.mark(())
 
     def _unit_seconds(self) -> float:
         """Return the mean seconds per unit of this process; 0 before its first unit."""
@@ -184,9 +205,13 @@ class RankLoop:
         self._stopping = True
 
     def _compute(
-        self, unit: int, prefetched: Future[list[UnitTokens]] | None, writer: SegmentWriter
+        self,
+        assignment: Assignment,
+        prefetched: Future[list[UnitTokens]] | None,
+        writer: SegmentWriter,
     ) -> None:
-        rows, suspicion = self._rows(unit), suspicion_of(self._share.findings, unit)
+        unit, found = assignment
+        rows, suspicion = self._rows(unit), suspicion_of(found, unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
         again = self._embedder.again.copy()
         try:
@@ -201,9 +226,16 @@ class RankLoop:
         self._done += len(rows)
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._done, max(self._done, self._total))
-        line = f"rank {self._rank}: unit {unit}"
-        writer.put(segment, partial(self._log.write, "committed", line, unit=unit, rows=len(rows)))
+        writer.put(segment, partial(self._report_committed, unit, computed=True))
         self._send_learnt()
+
+    def _report_committed(self, unit: int, *, computed: bool = False) -> None:
+        """Report a committed unit; log the unit if this rank has `computed` it."""
+        n_rows = len(self._rows(unit))
+        if computed:
+            line = f"rank {self._rank}: unit {unit}"
+            self._log.write("committed", line, unit=unit, rows=n_rows)
+        self._results.put({"rank": self._rank, "committed": unit, "rows": n_rows})
 
     def _send_learnt(self) -> None:
         if self._embedder.learnt != self._learnt:
@@ -215,14 +247,11 @@ class RankLoop:
 
 
 def _order(share: Share) -> list[int]:
-    """Return the units of a rank in the order of computation; units in which it died come last.
+    """Return the own units of a rank of a round in order; those in which it died come last.
 
     A unit of another stride in which the rank died is included.
     """
     found = share.findings
-    if share.of_round is None:
-        units: Sequence[int] = share.units
-    else:
-        spans = (*found.seen, *found.suspects, *(span for span, _ in found.isolated))
-        units = list(dict.fromkeys((*share.units, *(span.task for span in spans))))
+    spans = (*found.seen, *found.suspects, *(span for span, _ in found.isolated))
+    units = dict.fromkeys((*share.units, *(span.task for span in spans)))
     return sorted(units, key=lambda unit: bool(found.of_task(unit)))

@@ -6,12 +6,12 @@ the import, so torch is imported inside functions, after the mask is set, for en
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from virnucpro.bundles.manifest import Classifier
 from virnucpro.compute.claims import RoundShare
@@ -68,16 +68,28 @@ class RankTask:
     others: Mapping[int, Classifier] = field(default_factory=dict)
 
 
+class Assignment(NamedTuple):
+    """A unit that a rank computes next, and the rows of this unit at which ranks died."""
+
+    unit: int
+    findings: Findings
+
+
+UnitSource: TypeAlias = Iterator[Assignment]
+"""Source from which a rank takes one unit after the other: its coordinator, or the claims of a
+round. To take a unit may wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The units that one rank computes in one attempt.
+    """The units that one rank computes first in one attempt, and what it must know about them.
 
     Attributes
     ----------
     units
         Unit numbers. Units with a valid segment are skipped.
     rows_before
-        Number of rows that this rank completed earlier in the launch. The reported progress
+        Number of rows that this rank committed earlier in the launch. The reported progress
         starts from this number.
     findings
         Rows at which ranks died in this launch.
@@ -99,11 +111,14 @@ class Share:
 class RankChannel(Protocol):
     """Interface for messages from a rank to its coordinator."""
 
-    def put(self, payload: object) -> None:
+    def put(self, payload: Mapping[str, Any]) -> None:
         """Send a report of the rank to the coordinator."""
 
     def progress(self, done: int, total: int) -> None:
         """Report the number of finished rows and the number of all rows to the coordinator."""
+
+    def ask(self) -> Assignment | None:
+        """Return the next unit, from any thread; None if no further unit follows. May wait."""
 
     def mark(self, place: tuple[int, ...]) -> None:
         """Report the rows that are computed next (`place`, a `TaskSpan`); return after sending.
@@ -145,15 +160,16 @@ def run_rank(
     shares: Mapping[int, Share],
     models: "Models | None" = None,
 ) -> None:
-    """Embed, score and commit the units of ``shares[rank]`` without a valid segment.
+    """Embed, score and commit units without a valid segment, those of ``shares[rank]`` first.
 
     `models` are the loaded models of the task; None to load the models here. If a rank is killed,
     at most two units are lost: the unit that it computes and the unit that it writes.
 
-    The rank sends a dict with the keys rank, device and learnt (budget name -> tokens) after a
-    token budget changes. At the end, it sends a dict with the keys rank, units and rows (both
-    counts), seconds (stage -> seconds), again (precision -> rows recomputed alone) and filling
-    (sums of tokens and token budgets over all batches).
+    The rank sends a dict with the keys rank, committed (a unit) and rows (their number) after each
+    commit, and one with the keys rank, device and learnt (budget name -> tokens) after a token
+    budget changes. At the end, it sends a dict with the keys rank, units (their number), seconds
+    (stage -> seconds), again (precision -> rows recomputed alone) and filling (sums of tokens and
+    token budgets over all batches).
 
     Raises
     ------

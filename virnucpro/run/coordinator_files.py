@@ -106,11 +106,11 @@ class CoordinatorLog:
             next=next_step,
         )
 
-    def units_reassigned(self, rank: int, units: Sequence[int], source: str) -> None:
-        """Log that the idle rank `rank` takes over units of `source`, such as ``worker 3``."""
-        self._reporter.stage(f"worker {rank} takes over work of {source}")
-        text = f"worker {rank} takes over {len(units):,} units of {source}"
-        self._log.write("dealt", text, rank=rank, units=list(units))
+    def units_taken(self, rank: int, owner: int) -> None:
+        """Log that a rank without units of its own begins with those of the rank `owner`."""
+        text = f"worker {rank} takes over work of worker {owner}"
+        self._reporter.stage(text)
+        self._log.write("dealt", text, rank=rank, owner=owner)
 
     def budgets_learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
         """Log the token budgets (maximum tokens per batch) that a rank found for its device."""
@@ -168,12 +168,12 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
     """Return the status of a rank as plain data for JSON.
 
     Times of the monotonic clock are replaced by durations in seconds, because they have no meaning
-    for other processes.
+    for other processes. Nor have questions.
     """
     now = time.monotonic()
     content = asdict(status)
-    for reading in ("started_at", "last_heartbeat", "began_at", "ended_at"):
-        del content[reading]
+    for passing in ("started_at", "last_heartbeat", "began_at", "ended_at", "asked", "answered"):
+        del content[passing]
     end = now if status.ended_at is None else status.ended_at
     return content | {
         "seconds": round(end - status.started_at, 1),

@@ -132,7 +132,7 @@ class Execution(RunOptions):
         True,
         "--no-redeal",
         group="failed workers",
-        help="do not reassign a failed worker's remaining work; compute it later with --resume",
+        help="do not reassign work of slow or failed workers; compute what is left with --resume",
     )
     stop_timeout: float = 60.0
     in_process: bool = False

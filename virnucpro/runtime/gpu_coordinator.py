@@ -97,8 +97,9 @@ class GPUProcessCoordinator:
     def spawn_workers(self, worker_fn: WorkerFunction, worker_args: tuple[Any, ...] = ()) -> None:
         """Start ``worker_fn(rank, world_size, results_queue, *worker_args)`` on every rank.
 
-        The worker's `results_queue` has ``put(payload)`` for results of any size, and
-        ``progress(done, total)``, which updates `statuses`. The worker imports the function's
+        The worker's `results_queue` has ``put(payload)`` for results of any size,
+        ``progress(done, total)``, which updates `statuses`, and ``ask()``, which waits for an
+        answer, see `answer_worker`. The worker imports the function's
         module after CUDA_VISIBLE_DEVICES is set.
 
         Raises
@@ -155,8 +156,23 @@ class GPUProcessCoordinator:
         if self._supervisor is not None:
             self._supervisor.stop_one(rank, why)
 
+    def answer_worker(self, rank: int, payload: object) -> None:
+        """Send the answer to a worker that called ``results_queue.ask()``; the call does not wait.
+
+        `WorkerStatus.asked` counts the questions of a worker. An ended worker is ignored.
+
+        Raises
+        ------
+        ValueError
+            If the pickled `payload` has more than 64 KiB.
+        """
+        if self._supervisor is not None:
+            self._supervisor.answer(rank, payload)
+
     def wait_for_change(self, timeout: float | None = None) -> None:
-        """Wait for a change of a worker's state since the last call, at most `timeout` seconds.
+        """Wait until a worker changes its state, asks or reports, at most `timeout` seconds.
+
+        Changes since the last call count.
 
         Raises
         ------

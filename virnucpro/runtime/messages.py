@@ -2,7 +2,8 @@
 
 An encoded message has three parts: one byte for its type, the length of its content (8 bytes, big
 endian), and the content. The content is JSON or, for a report, a pickle. The parent unpickles a
-report only when a caller gets it from the results queue.
+report only when a caller gets it from the results queue. The answer to `Ask` takes the same channel
+in the other direction: its length, and a pickle.
 """
 
 import json
@@ -13,10 +14,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from virnucpro.errors import WorkerError
 
 _HEADER = struct.Struct(">cQ")
+_LENGTH = struct.Struct(">Q")
+
+MOST_ANSWER_BYTES = 1 << 16
+"""Maximum size of a pickled answer: the empty buffer of a socket holds it, so no write blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,11 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Message: the worker function asks for an answer of the parent, such as its next work."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Message: a result of the worker function, as pickled bytes."""
 
@@ -68,13 +79,14 @@ class Finished:
     """Message: the worker function returned."""
 
 
-Message = Started | Progress | Mark | Report | Failure | Finished
+Message = Started | Progress | Mark | Ask | Report | Failure | Finished
 
 _REPORT = b"R"
 _TYPES: dict[bytes, Callable[..., Message]] = {
     b"S": Started,
     b"P": Progress,
     b"M": Mark,
+    b"A": Ask,
     _REPORT: Report,
     b"X": Failure,
     b"F": Finished,
@@ -90,6 +102,23 @@ def encode(message: Message) -> tuple[bytes, bytes]:
         values = [getattr(message, name) for name in message.__match_args__]
         body = json.dumps(values).encode("ascii")
     return _HEADER.pack(_TAGS[type(message)], len(body)), body
+
+
+def encode_answer(payload: object) -> bytes:
+    """Return the answer to an `Ask` as bytes.
+
+    Raises
+    ------
+    ValueError
+        If the pickled `payload` has more than `MOST_ANSWER_BYTES`.
+    """
+    body = pickle.dumps(payload, protocol=pickle.HIGHEST_PROTOCOL)
+    if len(body) > MOST_ANSWER_BYTES:
+        raise ValueError(
+            f"an answer of {len(body):,} bytes is too large for a worker: send at most "
+            f"{MOST_ANSWER_BYTES:,} bytes, such as the path of a file"
+        )
+    return _LENGTH.pack(len(body)) + body
 
 
 class Decoder:
@@ -155,7 +184,7 @@ class WorkerChannel:
     Parameters
     ----------
     descriptor
-        File descriptor of the pipe's write end, in blocking mode.
+        File descriptor of the worker's end of the pipe, in blocking mode.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -199,6 +228,20 @@ class WorkerChannel:
         """
         self.send(Mark(place))
 
+    def ask(self) -> Any:  # noqa: ANN401 - the parent answers what it likes
+        """Ask the parent, and wait for its answer; only one thread may ask.
+
+        While the worker also waits (its last `mark` is empty), no deadline applies to it.
+
+        Raises
+        ------
+        BrokenPipeError
+            If the parent has ended.
+        """
+        self.send(Ask())
+        length = _LENGTH.unpack(self._read(_LENGTH.size))[0]
+        return pickle.loads(self._read(length))  # noqa: S301 - written by this worker's own parent
+
     def flush_progress(self) -> None:
         """Send the last progress message if it was not sent yet."""
         message, self._held_back = self._held_back, None
@@ -226,6 +269,15 @@ class WorkerChannel:
             for part in encode(message):
                 self._write(part)
             self._torn = False
+
+    def _read(self, size: int) -> bytes:
+        received = b""
+        while len(received) < size:
+            part = os.read(self._descriptor, size - len(received))
+            if not part:
+                raise BrokenPipeError("the parent of this worker has ended")
+            received += part
+        return received
 
     def _write(self, part: bytes) -> None:
         left = memoryview(part)

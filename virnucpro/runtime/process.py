@@ -202,6 +202,13 @@ class Child:
         self.process.join(0)  # multiprocessing keeps a process, and its descriptors, until joined
         return self.process.exitcode
 
+    def send(self, data: bytes) -> bool:
+        """Write `data` to the child without blocking; return whether all of it was written."""
+        try:
+            return not self._pipe.closed and os.write(self._pipe.fileno(), data) == len(data)
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return False
+
     def signal(self, signum: signal.Signals) -> None:
         """Send a signal to the child process if it is alive."""
         if self.process.pid is not None and self.process.exitcode is None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime import supervisor
 from virnucpro.runtime.child import Setup, WorkerFunction
-from virnucpro.runtime.messages import Report
+from virnucpro.runtime.messages import Ask, Failure, Report, encode_answer
 from virnucpro.runtime.process import SpawnProcess
 from virnucpro.runtime.status import (
     Death,
@@ -160,6 +160,7 @@ class RankSupervisor:
         self._statuses: dict[int, WorkerStatus] = {}
         self._processes: dict[int, SpawnProcess] = {}
         self._scheduled: list[tuple[float, ProcessSpec]] = []
+        self._answers: list[tuple[int, int, bytes]] = []
         self._unneeded: dict[int, str] = {}
         self._stopped: dict[int, str] = {}
         self._stuck: list[str] = []
@@ -230,6 +231,22 @@ class RankSupervisor:
             else:
                 self._children.wake()
 
+    def answer(self, rank: int, payload: object) -> None:
+        """Send the answer to the worker's last `Ask`; the call does not wait.
+
+        The call has no effect on an ended worker.
+
+        Raises
+        ------
+        ValueError
+            If the answer is too large.
+        """
+        data = encode_answer(payload)
+        with self._changed:
+            if not self._over:
+                self._answers.append((rank, self._statuses[rank].attempt, data))
+                self._children.wake()
+
     def stop_one(self, rank: int, why: str) -> None:
         """End a worker or cancel its restart, for the reason `why`; do not wait for its end.
 
@@ -257,7 +274,7 @@ class RankSupervisor:
         return over
 
     def wait_for_change(self, seen: int, timeout: float | None = None) -> int:
-        """Wait until a worker changes its state, at most `timeout` seconds.
+        """Wait until a worker changes its state, asks or reports, at most `timeout` seconds.
 
         Parameters
         ----------
@@ -266,7 +283,7 @@ class RankSupervisor:
 
         Returns
         -------
-        Number of state changes of all workers so far.
+        Number of such changes of all workers so far.
 
         Raises
         ------
@@ -366,6 +383,7 @@ class RankSupervisor:
             while not self._all_done():
                 for rank, event in children.step(self._patience()):
                     self._handle_event(rank, event)
+                self._send_answers()
                 self._stop_unneeded()
                 self._start_what_is_due()
         except BaseException as error:  # noqa: BLE001 - raised in the threads that wait
@@ -395,8 +413,7 @@ class RankSupervisor:
     def _end(self) -> None:
         with self._changed:
             self._over = True
-            self._changes += 1
-            self._changed.notify_all()
+            self._note_change()
 
     def _start_child(self, spec: ProcessSpec) -> None:
         rank, now = spec.setup.rank, time.monotonic()
@@ -446,6 +463,8 @@ class RankSupervisor:
     def _watched(self) -> Iterator[Watched]:
         for rank in self._children.ranks:
             status = self._statuses[rank]
+            if status.waits:
+                continue
             limit, fault = self._deadlines.progress, "it made no progress"
             if status.returned:
                 limit, fault = (
@@ -471,6 +490,18 @@ class RankSupervisor:
             if isinstance(event, Report):
                 self._results.add(rank, event.payload)
             self._set_status(after_message(status, event, now))
+            if isinstance(event, Ask | Report | Failure):
+                self._note_change()
+
+    def _send_answers(self) -> None:
+        with self._changed:
+            answers, self._answers = self._answers, []
+        for rank, attempt, data in answers:
+            status = self._statuses[rank]
+            # Not to a later attempt: it has not asked.
+            if rank in self._children.ranks and status.attempt == attempt:
+                self._children.send(rank, data)
+                self._set_status(replace(status, answered=status.answered + 1))
 
     def _stop_unneeded(self) -> None:
         with self._changed:
@@ -500,5 +531,9 @@ class RankSupervisor:
             former = self._statuses.get(status.rank)
             self._statuses[status.rank] = status
             if former is None or former.state is not status.state:
-                self._changes += 1
-                self._changed.notify_all()
+                self._note_change()
+
+    def _note_change(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()

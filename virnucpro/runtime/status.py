@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from virnucpro.runtime.messages import (
+    Ask,
     Failure,
     Finished,
     Mark,
@@ -128,6 +129,8 @@ class WorkerStatus:
     begun
         For each stage, the number of its pieces started in this attempt. The stage of a piece is
         the second number of the piece, and -1 while the worker waits.
+    asked, answered
+        Number of messages `Ask` in this attempt, and number of answers that the parent has sent.
     faults
         Failures of the worker's earlier attempts, in order.
     started_at, last_heartbeat, began_at, ended_at
@@ -151,6 +154,8 @@ class WorkerStatus:
     permanent: bool = False
     place: tuple[int, ...] = ()
     begun: Mapping[int, int] = field(default_factory=dict)
+    asked: int = 0
+    answered: int = 0
     faults: tuple[Fault, ...] = ()
     began_at: float | None = None
     ended_at: float | None = None
@@ -159,6 +164,11 @@ class WorkerStatus:
     def ended(self) -> bool:
         """Whether the process has ended and no restart is scheduled."""
         return self.ended_at is not None and self.state is not WorkerState.WAITING
+
+    @property
+    def waits(self) -> bool:
+        """Whether the worker can only continue after an answer of the parent."""
+        return bool(self.begun) and not self.place and self.asked > self.answered
 
     @property
     def succeeded(self) -> bool:
@@ -185,7 +195,8 @@ def exit_name(code: int | None) -> int | str | None:
 
 def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerStatus:
     """Return the status after a message from the worker, received at the time `now`."""
-    status = replace(status, last_heartbeat=now)
+    asked = status.asked + isinstance(message, Ask)
+    status = replace(status, last_heartbeat=now, asked=asked)
     match message:
         case Started():
             return replace(status, state=WorkerState.RUNNING)
@@ -203,7 +214,7 @@ def after_message(status: WorkerStatus, message: Message, now: float) -> WorkerS
             )
         case Finished():
             return replace(status, returned=True)
-        case Report():
+        case Ask() | Report():
             return status
 
 
@@ -218,9 +229,9 @@ def _stage(place: tuple[int, ...]) -> int:
 
 
 def waiting(status: WorkerStatus) -> WorkerStatus:
-    """Return the status of an ended worker whose restart is scheduled."""
+    """Return the status of an ended worker whose restart is scheduled; it has no open question."""
     faults = (*status.faults, status.fault) if status.state is WorkerState.FAILED else status.faults
-    return replace(status, state=WorkerState.WAITING, faults=faults)
+    return replace(status, state=WorkerState.WAITING, faults=faults, asked=0, answered=0)
 
 
 def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = "") -> WorkerStatus:

@@ -166,6 +166,11 @@ class Supervisor:
         if member.stop_method is None or member.stop_method < method:
             self._stop(member, method)
 
+    def send(self, rank: int, data: bytes) -> None:
+        """Write `data` to a child. Kill a child that cannot take it, since it would wait for it."""
+        if not self._members[rank].child.send(data):
+            self.end(rank, StopMethod.KILL)
+
     def distrust(self, rank: int) -> None:
         """Kill a child that sent invalid messages, and ignore its further messages."""
         member = self._members[rank]

@@ -88,6 +88,16 @@ class SegmentWriter:
         self._settle(self._in_flight - 1)
         self._pending.append(self._thread.submit(self._commit, segment, committed))
 
+    def flush(self) -> None:
+        """Wait until all segments are committed.
+
+        Raises
+        ------
+        ValueError, OSError
+            The error of a pending segment, as for `ShardWriter.commit`.
+        """
+        self._settle(0)
+
     def close(self) -> None:
         """Wait until all segments are committed, and end the writer's thread.
 

@@ -1,4 +1,4 @@
-"""Restarts and reassignment of units, with fake ranks and a fake clock."""
+"""Restarts and hand-outs of units, with fake ranks and a fake clock."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from virnucpro.compute.rank_main import Share
-from virnucpro.compute.scheduler import CommittedUnits, RankScheduler, assign_in_turn
+from virnucpro.compute.scheduler import RankScheduler, assign_in_turn
 from virnucpro.run.coordinator_files import CoordinatorLog, read_budgets
 from virnucpro.run.execution import Execution
 from virnucpro.run.reporter import Reporter
@@ -20,31 +20,36 @@ DONE = replace(BUSY, state=WorkerState.SUCCEEDED, done=9, ended_at=1.0)
 FAILED = replace(BUSY, state=WorkerState.FAILED, reason="killed", ended_at=1.0)
 SPAN = TaskSpan(task=3, stage=0, first=0, stop=8)
 DIED_IN_UNIT_3 = replace(FAILED, place=SPAN)
-READY_IN_1_S = replace(DONE, began_at=1.0)
 
 
 class Ranks:
-    """Ranks whose states the test sets; starts and stops are recorded.
+    """Ranks whose states the test sets; starts, stops and answers are recorded.
 
-    `started` contains the units of the last start of each rank. `starts` contains the task, the
-    share and the delay of each start.
+    `starts` contains the task, the share and the delay of each restart. `answers` contains the
+    units that each rank got, or None at the end.
     """
 
-    def __init__(self, *statuses, reports=()):
-        self.world_size = len(statuses)
+    def __init__(self, *statuses):
         self.statuses = {}
-        self.reports = list(reports)
-        self.started, self.starts, self.stopped = {}, [], []
+        self.reports = []
+        self.starts, self.stopped = [], []
+        self.answers = {rank: [] for rank in range(len(statuses))}
         for rank, status in enumerate(statuses):
-            self.set(rank, status)
+            self.statuses[rank] = replace(status, rank=rank)
 
-    def set(self, rank, status):
-        self.statuses[rank] = replace(status, rank=rank)
+    def change(self, rank, **changes):
+        self.statuses[rank] = replace(self.statuses[rank], **changes)
+
+    def ask(self, rank):
+        self.change(rank, asked=self.statuses[rank].asked + 1)
+
+    def commit(self, rank, *units):
+        self.reports += [{"rank": rank, "committed": unit, "rows": 4} for unit in units]
 
     def fail(self, rank, status=FAILED):
         """Set the status of a failed rank, and keep its attempt and its earlier failures."""
         now = self.statuses[rank]
-        self.set(rank, replace(status, attempt=now.attempt, faults=now.faults))
+        self.statuses[rank] = replace(status, rank=rank, attempt=now.attempt, faults=now.faults)
 
     def collect_results(self):
         reports, self.reports = self.reports, []
@@ -52,13 +57,21 @@ class Ranks:
 
     def respawn_worker(self, rank, arguments, delay):
         task, shares = arguments
-        self.started[rank] = shares[rank].units
         self.starts.append((task, shares[rank], delay))
         former = waiting(self.statuses[rank])
-        self.set(rank, replace(BUSY, attempt=former.attempt + 1, faults=former.faults))
+        self.statuses[rank] = replace(
+            BUSY, rank=rank, attempt=former.attempt + 1, faults=former.faults
+        )
+
+    def answer_worker(self, rank, assignment):
+        self.answers[rank].append(assignment and assignment.unit)
+        self.change(rank, answered=self.statuses[rank].asked)
 
     def stop_worker(self, rank, _why):
         self.stopped.append(rank)
+
+    def terminate_all(self):
+        pass
 
 
 @pytest.fixture(autouse=True)
@@ -75,183 +88,188 @@ def scheduler_of(tmp_path):
     """Return a function that makes a scheduler of 6 units for some ranks."""
 
     def make(ranks, restarts=3, task=None, **options):
-        run = RunDirectory(tmp_path)
         execution = Execution(Path(), max_restarts=restarts, **options)
-        log = CoordinatorLog(run, Reporter(), "text")
-        assigned = assign_in_turn(range(6), range(ranks.world_size))
+        log = CoordinatorLog(RunDirectory(tmp_path), Reporter(), "text")
+        assigned = assign_in_turn(range(6), range(len(ranks.statuses)))
         shares = {rank: Share(units) for rank, units in assigned.items()}
-        return RankScheduler(ranks, task, shares, CommittedUnits(run, []), execution, log)
+        return RankScheduler(ranks, task, shares, execution, log)
 
     return make
 
 
-def commit(folder, *units):
-    run = RunDirectory(folder)
-    run.shard(0).mkdir(parents=True, exist_ok=True)
-    for unit in units:
-        run.segment(0, unit).touch()
+@pytest.fixture
+def step_of():
+    """Return a function that lets ranks ask, and makes a step of a scheduler."""
+
+    def step(scheduler, *asking):
+        for rank in asking:
+            scheduler._ranks.ask(rank)
+        scheduler.step(lambda _: None)
+
+    return step
 
 
-def ignore(_statuses):
-    pass
+def test_ranks_get_their_own_units_then_those_of_others_then_the_end(scheduler_of, step_of):
+    ranks = Ranks(BUSY, BUSY)
+    scheduler = scheduler_of(ranks)
+    step_of(scheduler, 0, 1)
+    step_of(scheduler)  # an answered rank gets no second answer
+    assert ranks.answers == {0: [0], 1: [1]}
+    for unit in (1, 3, 5, 4):
+        ranks.commit(1, unit)
+        step_of(scheduler, 1)
+    assert ranks.answers == {0: [0], 1: [1, 3, 5, 4, 2]}
+    ranks.commit(1, 2)
+    step_of(scheduler, 1)
+    assert ranks.answers[1] == [1, 3, 5, 4, 2]  # rank 0 has a unit: it may come back
+    ranks.commit(0, 0)
+    step_of(scheduler, 0)
+    assert ranks.answers == {0: [0, None], 1: [1, 3, 5, 4, 2, None]}
+    assert ranks.stopped == []
 
 
-@pytest.mark.parametrize(
-    ("committed", "statuses", "redeal", "started", "stopped"),
-    [
-        pytest.param([0, 2, 4], [DONE, FAILED], True, {0: (1, 3, 5)}, [], id="failed rank"),
-        pytest.param([0, 2, 4, 3], [DONE, FAILED], True, {0: (1, 5)}, [], id="some are committed"),
-        pytest.param([0, 3], [DONE, DONE, FAILED], True, {0: (2,), 1: (5,)}, [], id="two idle"),
-        pytest.param([0, 2, 4], [DONE, FAILED], False, {}, [], id="without reassignment"),
-        pytest.param([], [FAILED, FAILED], True, {}, [], id="no rank is left"),
-        pytest.param([0, 2, 4], [BUSY, FAILED], True, {}, [], id="idle ranks have failed"),
-        pytest.param(range(6), [DONE, BUSY], True, {}, [1], id="others did all of its units"),
-        pytest.param([], [BUSY, BUSY], True, {}, [], id="no rank is idle"),
-    ],
-)
-def test_idle_ranks_get_the_units_of_failed_ones(
-    committed, statuses, redeal, started, stopped, scheduler_of, tmp_path
-):
-    ranks = Ranks(*statuses)
-    commit(tmp_path, *committed)
-    scheduler_of(ranks, restarts=0, redeal=redeal).step(ignore)
-    assert (ranks.started, ranks.stopped) == (started, stopped)
-
-
-def test_units_of_a_failed_rank_that_are_committed_meanwhile_are_not_reassigned(
-    scheduler_of, tmp_path
-):
+def test_without_reassignment_a_rank_ends_after_its_own_units(scheduler_of, step_of, tmp_path):
+    (tmp_path / "logs").mkdir()
     ranks = Ranks(BUSY, FAILED)
+    scheduler = scheduler_of(ranks, restarts=0, redeal=False)
+    for unit in (0, 2, 4):
+        step_of(scheduler, 0)
+        ranks.commit(0, unit)
+    step_of(scheduler, 0)
+    assert (ranks.answers[0], ranks.stopped) == ([0, 2, 4, None], [])
+    scheduler.close()
+    assert "3 of its units are left" in (tmp_path / "logs" / "coordinator.log").read_text()
+
+
+def test_units_of_a_permanently_failed_rank_go_to_the_others(scheduler_of, step_of):
+    ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks, restarts=0)
-    scheduler.step(ignore)
-    commit(tmp_path, 0, 2, 4, 3)
-    ranks.set(0, DONE)
-    scheduler.step(ignore)
-    assert ranks.started == {0: (1, 5)}
+    step_of(scheduler, 1)
+    step_of(scheduler, 1)
+    ranks.commit(1, 1)  # arrives with the failure
+    ranks.fail(1, DIED_IN_UNIT_3)
+    for unit in (0, 2, 4, 5, 3):
+        step_of(scheduler, 0)
+        ranks.commit(0, unit)
+    step_of(scheduler, 0)
+    assert (ranks.answers[0], ranks.starts) == ([0, 2, 4, 5, 3, None], [])
 
 
-@pytest.mark.parametrize(
-    ("committed", "working", "started"),
-    [
-        pytest.param([0, 1], 9.0, {1: (5,)}, id="slow"),
-        pytest.param([0, 1], 1.2, {1: (5,)}, id="4 units of 0.6 s: more than two starts"),
-        pytest.param([0, 1], 1.0, {}, id="4 units of 0.5 s: as long as two starts"),
-        pytest.param([], 9.0, {}, id="the time per unit is unknown"),
-    ],
-)
-def test_an_idle_rank_steals_from_a_rank_with_much_work(
-    committed, working, started, scheduler_of, tmp_path, clock
-):
-    ranks = Ranks(replace(BUSY, began_at=2.0, last_heartbeat=2.0 + working), READY_IN_1_S)
-    clock.now = 5.0 + working
+@pytest.mark.parametrize(("now", "copied"), [(11.0, []), (11.1, [0])])
+def test_units_of_a_silent_rank_are_copied(now, copied, scheduler_of, step_of, clock):
+    """The limit is 5 s plus three times the time of a unit of 1 s."""
+    ranks = Ranks(replace(BUSY, began_at=2.0, last_heartbeat=3.0), BUSY)
     scheduler = scheduler_of(ranks)
-    scheduler._shares = {0: Share(tuple(range(6))), 1: Share(())}
-    commit(tmp_path, *committed)
-    scheduler.step(ignore)
-    assert ranks.started == started
-
-
-@pytest.mark.parametrize(("now", "started"), [(8.0, {}), (8.1, {1: (0, 2, 4)})])
-def test_a_rank_that_is_silent_for_too_long_loses_all_units(now, started, scheduler_of, clock):
-    """The limit is 5 s plus three times the start time of 1 s."""
-    ranks = Ranks(BUSY, READY_IN_1_S)
+    step_of(scheduler, 0)
+    for unit in (1, 3, 5, 4, 2):
+        step_of(scheduler, 1)
+        ranks.commit(1, unit)
+    step_of(scheduler)
     clock.now = now
-    scheduler_of(ranks).step(ignore)
-    assert ranks.started == started
+    step_of(scheduler, 1)
+    assert ranks.answers[1] == [1, 3, 5, 4, 2, *copied]
+    if copied == [0]:
+        ranks.commit(1, 0)
+        step_of(scheduler, 1)
+        assert (ranks.answers[1][-1], ranks.stopped) == (None, [0])
 
 
-def test_a_rank_that_failed_twice_loses_all_units_except_suspects(scheduler_of):
-    ranks = Ranks(BUSY, DIED_IN_UNIT_3)
+def test_a_restarted_rank_whose_units_others_computed_is_stopped(scheduler_of, step_of):
+    ranks = Ranks(BUSY, FAILED)
     scheduler = scheduler_of(ranks)
-    scheduler.step(ignore)
-    ranks.set(0, DONE)
-    scheduler.step(ignore)
-    assert 0 not in ranks.started  # one failure may be temporary
-    ranks.fail(1, DIED_IN_UNIT_3)
-    scheduler.step(ignore)
-    assert ranks.started[0] == (1, 5)
+    for unit in (0, 2, 4, 5, 3, 1):
+        step_of(scheduler, 0)
+        ranks.commit(0, unit)
+    step_of(scheduler, 0)
+    assert ranks.answers[0] == [0, 2, 4, 5, 3, 1, None]
+    assert ranks.stopped == [1]
 
 
-def test_an_idle_rank_gets_the_findings_and_counts_its_earlier_rows(scheduler_of):
-    ranks = Ranks(DONE, DIED_IN_UNIT_3)
-    scheduler_of(ranks, restarts=0).step(ignore)
-    ((_, share, delay),) = ranks.starts
-    expected = Share((1, 3, 5), DONE.done, Findings(seen=(SPAN,)), prefetch=False)
-    assert (share, delay) == (expected, 0.0)
-
-
-def test_each_restart_gets_the_findings_and_a_longer_delay(scheduler_of):
-    ranks = Ranks(BUSY, DIED_IN_UNIT_3)
+def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(scheduler_of, step_of):
+    ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks)
-    scheduler._shares[1] = Share((1, 3, 5), rows_before=4)
-    scheduler.step(ignore)
+    step_of(scheduler, 1)
+    ranks.commit(1, 1)
     ranks.fail(1, DIED_IN_UNIT_3)
-    scheduler.step(ignore)
+    step_of(scheduler)
+    ranks.fail(1, DIED_IN_UNIT_3)
+    step_of(scheduler)
     once, twice = Findings(seen=(SPAN,)), Findings(suspects=(SPAN,))
     assert [start[1:] for start in ranks.starts] == [
-        (Share((1, 3, 5), 4, once, prefetch=False), 0.5),
-        (Share((1, 3, 5), 4, twice, prefetch=False), 1.0),
+        (Share((5, 3), 4, once, prefetch=False), 0.5),
+        (Share((5, 3), 4, twice, prefetch=False), 1.0),
     ]
+    assert [fault.rank for fault in scheduler.reports.faults] == [1, 1]
+
+
+def test_a_unit_comes_with_its_findings(scheduler_of, step_of):
+    ranks = Ranks(DIED_IN_UNIT_3)
+    got = []
+    ranks.answer_worker = lambda _, assignment: got.append(assignment)
+    scheduler = scheduler_of(ranks)
+    step_of(scheduler)
+    for unit in (0, 1, 2, 4, 5):
+        step_of(scheduler, 0)
+        ranks.commit(0, unit)
+    step_of(scheduler, 0)
+    assert [(unit, bool(found)) for unit, found in got[:5]] == [(n, False) for n in (0, 1, 2, 4, 5)]
+    assert got[5] == (3, Findings(seen=(SPAN,)))
 
 
 def test_a_restarted_rank_gets_the_token_budgets_that_other_ranks_found(
-    scheduler_of, tmp_path, doubles
+    scheduler_of, step_of, tmp_path, doubles
 ):
-    statistics = {"rank": 0, "rows": 9}
-    reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
-    ranks = Ranks(BUSY, FAILED, reports=reports)
+    statistics = {"rank": 0, "units": 9}
+    ranks = Ranks(BUSY, FAILED)
+    ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
     scheduler = scheduler_of(ranks, task=doubles.mini_task(tmp_path, 10))
-    scheduler.step(ignore)
+    step_of(scheduler)
     ((task, _, _),) = ranks.starts
     assert task.learnt == read_budgets(RunDirectory(tmp_path)) == {"H200": {"esm2": 512}}
-    assert scheduler.reports == [statistics]
+    assert scheduler.reports.statistics == {0: statistics}
 
 
-def test_a_unit_with_an_invalid_segment_is_open_until_the_file_is_replaced(tmp_path):
-    run = RunDirectory(tmp_path)
-    commit(tmp_path, 1, 2)
-    units = CommittedUnits(run, [run.segment(0, 2)])
-    assert units.numbers() == {1}
-    new = tmp_path / "new"
-    new.touch()
-    new.replace(run.segment(0, 2))
-    assert units.numbers() == {1, 2}
-
-
-def test_a_failed_rank_is_restarted_with_its_own_units(scheduler_of):
+def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(scheduler_of, step_of):
     ranks = Ranks(BUSY, FAILED)
-    scheduler = scheduler_of(ranks)
-    scheduler.step(ignore)
-    assert ranks.started == {1: (1, 3, 5)}
-    assert [fault.rank for fault in scheduler.faults] == [1]
+    ranks.commit(1, *range(6))
+    step_of(scheduler_of(ranks))
+    assert ranks.starts == []
 
 
-def test_a_rank_that_failed_after_its_last_unit_is_not_restarted(scheduler_of, tmp_path):
-    ranks = Ranks(BUSY, FAILED)
-    commit(tmp_path, 1, 3, 5)
-    scheduler_of(ranks).step(ignore)
-    assert ranks.started == {}
-
-
-@pytest.mark.parametrize("restarts", [0, 3])
-def test_a_failure_between_two_looks_is_handled_before_the_rank_counts_as_idle(
-    restarts, scheduler_of
-):
-    ranks = Ranks(DONE, BUSY, FAILED)
-    scheduler = scheduler_of(ranks, restarts)
-    scheduler._handle_ends()
-    ranks.set(1, FAILED)
-    scheduler._reassign()
-    assert 1 not in ranks.started
-    scheduler.step(ignore)
-    assert {fault.rank for fault in scheduler.faults} == {1, 2}
-
-
-def test_finish_restarts_no_rank(scheduler_of, tmp_path):
+def test_the_end_restarts_no_rank(scheduler_of, tmp_path):
     (tmp_path / "logs").mkdir()
     ranks = Ranks(FAILED, DONE)
-    scheduler_of(ranks).finish()
-    assert ranks.started == {}
+    scheduler_of(ranks).close()
+    assert ranks.starts == []
     log = (tmp_path / "logs" / "coordinator.log").read_text()
     assert "worker 0 failed: killed; failed permanently; 3 of its units are left" in log
     assert "worker 1: succeeded at 9/9 rows" in log
+
+
+def test_a_rank_that_waits_for_its_restart_holds_no_unit(scheduler_of, step_of):
+    ranks = Ranks(BUSY, BUSY)
+    scheduler = scheduler_of(ranks)
+    ranks.respawn_worker = lambda rank, *_: ranks.statuses.update(
+        {rank: waiting(ranks.statuses[rank])}
+    )
+    step_of(scheduler, 0)
+    ranks.ask(0)
+    ranks.change(0, state=WorkerState.FAILED, reason="killed", ended_at=1.0)
+    step_of(scheduler)
+    step_of(scheduler)
+    for unit in (1, 3, 5, 4, 2, 0):
+        step_of(scheduler, 1)
+        ranks.commit(1, unit)
+    step_of(scheduler, 1)
+    assert (ranks.answers, ranks.stopped) == ({0: [0], 1: [1, 3, 5, 4, 2, 0, None]}, [0])
+
+
+def test_a_question_of_a_rank_that_reports_its_failure_is_answered_with_the_end(
+    scheduler_of, step_of
+):
+    ranks = Ranks(BUSY, BUSY)
+    scheduler = scheduler_of(ranks)
+    step_of(scheduler, 0)
+    ranks.change(0, kind="ValueError")
+    step_of(scheduler, 0)
+    assert ranks.answers[0] == [0, None]

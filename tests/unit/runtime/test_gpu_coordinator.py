@@ -18,6 +18,7 @@ from virnucpro.runtime.devices import Device
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.isolation import run_isolated
 from virnucpro.runtime.status import NO_MAIN_GUARD, WorkerState
+from virnucpro.runtime.watchdog import Deadlines
 
 LIMIT = 60
 """Time limit of each wait in seconds, sufficient for any machine."""
@@ -538,3 +539,64 @@ def test_waiting_uses_no_processor_time(spawn):
     used = time.process_time()
     coordinator.wait_for_completion(0.5)
     assert time.process_time() - used < 0.1
+
+
+def answer(coordinator, rank, asked, payload):
+    """Answer a question of a worker when it has come."""
+    wait_until(lambda: coordinator.statuses[rank].asked == asked)
+    coordinator.answer_worker(rank, payload)
+
+
+def test_each_question_gets_its_answer(spawn):
+    coordinator = spawn(2, "ask_for_numbers", devices=["cpu"] * 2)
+    for asked, payload in enumerate(["x" * 60_000, 7], start=1):
+        for rank in (1, 0):
+            answer(coordinator, rank, asked, payload)
+        assert sorted(take(coordinator, 2)) == [(0, payload), (1, payload)]
+    for rank in (0, 1):
+        answer(coordinator, rank, 3, None)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
+    assert [status.answered for status in coordinator.statuses.values()] == [3, 3]
+    coordinator.answer_worker(0, "too late")  # ignored
+
+
+def test_a_question_and_a_report_end_the_wait_for_a_change(spawn):
+    coordinator = spawn(1, "ask_for_numbers", devices=["cpu"])
+    wait_until(lambda: coordinator.statuses[0].asked == 1)
+    began = time.monotonic()
+    coordinator.answer_worker(0, 1)
+    while coordinator.results_queue.empty():
+        coordinator.wait_for_change(LIMIT)
+    assert time.monotonic() - began < LIMIT / 2
+
+
+def test_an_answer_that_is_too_large_is_refused(spawn):
+    coordinator = spawn(1, "ask_for_numbers", devices=["cpu"])
+    with pytest.raises(ValueError, match=r"65,5.. bytes is too large for a worker"):
+        coordinator.answer_worker(0, "x" * (1 << 16))
+    answer(coordinator, 0, 1, None)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+
+
+def test_a_worker_that_waits_for_an_answer_is_not_late(spawn):
+    deadlines = Deadlines(progress=0.2)
+    coordinator = spawn(1, "ask_for_numbers", devices=["cpu"], deadlines=deadlines)
+    wait_until(lambda: coordinator.statuses[0].asked == 1)
+    assert coordinator.wait_for_completion(1.5) == {0: False}
+    assert coordinator.statuses[0].state is WorkerState.RUNNING
+    answer(coordinator, 0, 1, None)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}
+
+
+def test_an_answer_to_a_killed_worker_does_not_reach_its_next_attempt(spawn):
+    coordinator = spawn(1, "ask_for_numbers", devices=["cpu"])
+    wait_until(lambda: coordinator.statuses[0].asked == 1)
+    coordinator.workers[0].kill()
+    coordinator.answer_worker(0, "for the first attempt")
+    wait_until(lambda: coordinator.statuses[0].ended)
+    coordinator.respawn_worker(0)
+    answer(coordinator, 0, 1, "second")
+    wait_until(lambda: coordinator.statuses[0].asked == 2)
+    assert coordinator.collect_results()[-1:] == [(0, "second")]
+    answer(coordinator, 0, 2, None)
+    assert coordinator.wait_for_completion(LIMIT) == {0: True}

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from virnucpro.errors import WorkerError
 from virnucpro.runtime.messages import (
+    Ask,
     Decoder,
     Failure,
     Finished,
@@ -19,6 +20,7 @@ numbers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 messages = st.one_of(
     st.just(Started()),
     st.just(Finished()),
+    st.just(Ask()),
     st.builds(Progress, numbers, numbers),
     st.builds(Report, st.binary(max_size=300)),
     st.builds(Failure, st.text(), st.text(), st.text(st.characters())),
