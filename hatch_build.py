@@ -45,13 +45,15 @@ def compiled(folder: Path) -> bool:
     if shutil.which(command[0]) is None:
         print(f"no C compiler ({command[0]}): virnucpro is installed without compiled functions")
         return False
-    digest = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     sources = [str(path) for path in files if path.suffix == ".c"]
     temporary = library.with_name(f"{library.name}{os.getpid()}")
-    command += [*FLAGS, f'-DSOURCE_SHA256="{digest}"', "-o", str(temporary), *sources, "-lm"]
+    command += [*FLAGS, "-o", str(temporary), *sources, "-lm"]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
         print(result.stderr, "virnucpro is installed without compiled functions", file=sys.stderr)
         return False
+    content = temporary.read_bytes()
+    mark = sha256(b"".join((content, *(path.read_bytes() for path in files)))).digest()
+    temporary.write_bytes(content + mark)  # see library_mark in virnucpro/compiled
     temporary.replace(library)
     return True

@@ -53,6 +53,20 @@ def test_features_of_windows(windows, number):
 
 
 @needs_compiler
+@pytest.mark.parametrize("n_codons", [5_548, 6_000, 40_000])
+def test_a_long_stretch_is_counted(n_codons):
+    """The sum of its tie weights has no effect on the number of its codons."""
+    windows = [b"ACG", b"GGC" * n_codons, b"TAAGGC"]
+    found = features.features(windows, genetic_code(11))
+    assert (
+        found.tobytes()
+        == by_numpy(features, features.features, windows, genetic_code(11)).tobytes()
+    )
+    place = features.NAMES.index("codons of the longest stretch of frame 0")
+    assert found[1, place] == np.float32(n_codons / 100)
+
+
+@needs_compiler
 @given(st.lists(sequences, max_size=8))
 def test_evidence_and_words_of_spans(spans):
     expected = by_numpy(words, words.scan, spans, scores)
@@ -95,10 +109,13 @@ def test_a_library_of_another_source_is_not_used(tmp_path, monkeypatch):
     assert functions.library.__wrapped__() is None
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not a library"])
+@needs_compiler
+@pytest.mark.parametrize("content", [None, b"", b"not a library", slice(20_000), slice(-1)])
 def test_a_missing_or_damaged_library_is_not_used(tmp_path, monkeypatch, content):
     path = tmp_path / "functions.shared"
     if content is not None:
-        path.write_bytes(content)
+        path.write_bytes(
+            content if isinstance(content, bytes) else functions.LIBRARY.read_bytes()[content]
+        )
     monkeypatch.setattr(functions, "LIBRARY", path)
     assert functions.library.__wrapped__() is None

@@ -288,7 +288,8 @@ def standardised(x: Float32Array, mean: Float32Array, scale: Float32Array) -> Fl
     if (compiled := library()) is None:
         clipped: Float32Array = np.clip((x - mean) / scale, -CLIP, CLIP)
         return clipped.astype(np.float64)
-    x, found = np.ascontiguousarray(x), np.empty(x.shape)
+    assert x.shape[1:] == mean.shape == scale.shape
+    x, found = np.ascontiguousarray(x, np.float32), np.empty(x.shape)
     data = (array.ctypes.data for array in (mean, scale))
     compiled.virnucpro_standardise(x.ctypes.data, *x.shape, *data, CLIP, found.ctypes.data)
     return found
@@ -318,7 +319,7 @@ def gelu(x: FloatArray) -> FloatArray:
     The numbers in `x` are lost.
     """
     if (compiled := library()) is not None:
-        found = np.ascontiguousarray(x)
+        found = np.ascontiguousarray(x, np.float64)
         compiled.virnucpro_gelu(found.ctypes.data, found.size, *_FACTORS)
         return found
     near = np.clip(x * 0.5**0.5, -4, 4)

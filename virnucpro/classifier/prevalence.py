@@ -58,8 +58,7 @@ class Expectation:
     @property
     def text(self) -> str:
         """Return all three in words."""
-        false = f"{self.false:,.{int(self.false < 10)}f}"
-        return f"{self.prevalence.text}; {self.called:,} called; expected false: {false}"
+        return f"{self.prevalence.text}; {self.called:,} called; expected false: {self._false}"
 
     @property
     def warning(self) -> str:
@@ -67,9 +66,13 @@ class Expectation:
         if self.false <= self.called / 2:
             return ""
         return (
-            f"{self.false:,.0f} of {self.called:,} viral calls are expected to be false. For fewer "
-            "false calls: virnucpro rescore RUN --preset default, or --fdr 0.1"
+            f"{self._false} of {self.called:,} viral calls are expected to be false. For fewer "
+            "false calls: virnucpro rescore RUN --preset conservative, or --fdr 0.1"
         )
+
+    @property
+    def _false(self) -> str:
+        return f"{self.false:,.{int(self.false < 10)}f}"
 
 
 def posterior(log_odds: FloatArray, prevalence: float) -> FloatArray:

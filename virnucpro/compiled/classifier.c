@@ -2,13 +2,6 @@
 
 #include "common.h"
 
-#ifndef SOURCE_SHA256
-#error "SOURCE_SHA256 must be that of these files: see hatch_build.py"
-#endif
-
-/* The SHA-256 of the files: a library of others is not used. */
-const char *virnucpro_source(void) { return SOURCE_SHA256; }
-
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

@@ -14,12 +14,13 @@ typedef struct {
     uint8_t coded[64];      /* 0 for stops */
     uint8_t stops[3];       /* codons whose presence after a stretch is a feature */
     uint8_t start;          /* codon that may start a gene */
-    int32_t weights[2][64]; /* by strand and codon: weight in the choice of a stretch, 0 for stops */
+    int64_t weights[2][64]; /* by strand and codon: weight in the choice of a stretch, 0 for stops */
     int32_t properties[3][RESIDUES];
 } Composition;
 
-#define CODON_BITS 20
 #define PLACE_BITS 24
+#define TIE_BITS 16
+#define SUM_BITS 32
 
 typedef struct {
     int64_t key, last, stops;
@@ -48,14 +49,18 @@ static void find_frames(const Composition *tables, const uint8_t *codons, int64_
             int codon = place + 2 < length ? codons[place] : UNKNOWN;
             known[phase] += codon < UNKNOWN;
             for (int strand = 0; strand < 2; strand++) {
-                int32_t weight = codon < UNKNOWN ? tables->weights[strand][codon] : 0;
+                int64_t weight = codon < UNKNOWN ? tables->weights[strand][codon] : 0;
                 Frame *frame = &frames[3 * strand + phase];
                 if (weight) {
                     sums[strand] += weight;
                     continue;
                 }
                 frame->stops += codon < UNKNOWN;
-                if (sums[strand]) frame->key = most(frame->key, sums[strand] << PLACE_BITS | place);
+                int64_t codons_found = sums[strand] >> SUM_BITS;
+                int64_t ties = least(sums[strand] & UINT32_MAX, (1 << TIE_BITS) - 1);
+                if (sums[strand])
+                    frame->key = most(frame->key, codons_found << (TIE_BITS + PLACE_BITS) |
+                                                      ties << PLACE_BITS | place);
                 sums[strand] = 0;
             }
             if (place + 2 >= length) break;
@@ -186,7 +191,7 @@ static void put_window(const Composition *tables, const uint8_t *bases, int64_t 
     int best = 0;
     for (int i = 1; i < 6; i++)
         if (frames[i].key > frames[best].key) best = i;
-    int64_t n = frames[best].key >> (PLACE_BITS + CODON_BITS), step = best < 3 ? 3 : -3;
+    int64_t n = frames[best].key >> (TIE_BITS + PLACE_BITS), step = best < 3 ? 3 : -3;
     int64_t first = frames[best].last - (best < 3 ? 3 * (n - 1) : 0);
     if (step < 0) {
         int64_t t = counts[0], c = counts[1];
@@ -216,7 +221,7 @@ static void put_window(const Composition *tables, const uint8_t *bases, int64_t 
         int phase = (best % 3 + (best < 3 ? 1 : 2) * (shift % 3)) % 3;
         const Frame *frame = &frames[3 * strand + phase];
         double codons_known = (double)most(known[phase], 1);
-        double longest = (double)(frame->key >> (PLACE_BITS + CODON_BITS));
+        double longest = (double)(frame->key >> (TIE_BITS + PLACE_BITS));
         out[shift] = (float)(longest / codons_known);
         out[6 + shift] = (float)((double)frame->stops / codons_known);
         out[12 + shift] = (float)(longest / 100);

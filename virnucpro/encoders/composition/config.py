@@ -16,6 +16,10 @@ FEATURES_VERSION: Final = 1
 """Version of the features; it changes with their number, order or definition."""
 
 
+_LONGEST: Final = 16_000_000
+"""Bases of the longest window: places in it have 24 bits."""
+
+
 @dataclass(frozen=True, slots=True)
 class LettersConfig(EncoderConfig):
     """Settings of an encoder that counts letters: their version. It has no layers.
@@ -45,7 +49,7 @@ class LettersConfig(EncoderConfig):
     @property
     def layout(self) -> TokenLayout:
         """The encoder has no layers."""
-        return TokenLayout(0)
+        return TokenLayout(0, longest=_LONGEST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from virnucpro.arrays import Int32Array, IntArray
+from virnucpro.arrays import IntArray
 from virnucpro.encoders.composition.letters import GAP, UNKNOWN_CODON, Letters
 from virnucpro.sequences.translation import GeneticCode
 
@@ -23,9 +23,11 @@ FRAMES = 6
 _PHASES = 3
 _STOP = ord("*")
 
-_CODON_BITS = 20
-"""A codon weighs 2 ** 20 in the comparison of stretches; the lower bits decide ties."""
 _PLACE_BITS = 24
+"""Bits of a place in a window: windows are shorter than 2 ** 24 bases."""
+_TIE_BITS = 16
+_SUM_BITS = 32
+"""Bits of the sum of all `_tie_weight` of a stretch; `_TIE_BITS` of them decide ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ OPPOSITE[:UNKNOWN_CODON] = (_CODONS & 3 ^ 2) << 4 | (_CODONS & 12 ^ 8) | _CODONS
 def find_stretches(letters: Letters, code: GeneticCode) -> Stretches:
     """Return the stretches of all windows.
 
-    Of stretches of equal length the one with the highest sum of `_tie_weight` is the best. Ties
-    are resolved up to 5,000 codons.
+    Of stretches of equal length the one with the highest sum of `_tie_weight`, up to 65,535, is the
+    best, and then the last one.
     """
     frames = _Frames(letters)
     forward = _strand(frames, code, reverse=False)
@@ -144,10 +146,11 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
     """Return the longest stretch of each frame by one running sum over all codons.
 
     A break is a codon that ends a stretch: a stop or an unknown codon. The weight of a stretch is
-    the difference of the running sums at two breaks. A codon weighs 2 ** 20 plus its `_tie_weight`,
-    so that the weight has the number of codons in its bits from 20 on. The key of a stretch is its
-    weight in the bits from 24 on, and below it the place of its break, in bases from the start of
-    the window. The largest key of a frame is that of its longest stretch.
+    the difference of the running sums at two breaks. A codon weighs 2 ** 32 plus its `_tie_weight`,
+    so that the weight has the number of codons in its bits from 32 on. The key of a stretch has the
+    number of its codons, the sum of their tie weights (at most 65,535), and the place of its break
+    in bases from the start of the window. The largest key of a frame is that of its longest
+    stretch.
     """
     weights = codon_weights(code, reverse)[frames.codons]
     breaks = np.flatnonzero(weights == 0)
@@ -158,9 +161,10 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
     starts = np.repeat(frames.starts, np.diff(segments, append=len(breaks)))
     place = breaks % frames.rows * _PHASES + breaks // frames.rows - starts
     # The place in the window decides between equal stretches, so other windows have no influence.
-    keys = np.where(weights > 0, weights << _PLACE_BITS | place, 0)
-    keys = np.maximum.reduceat(keys, segments)
-    longest = keys >> _PLACE_BITS + _CODON_BITS
+    ties = np.minimum(weights & ((1 << _SUM_BITS) - 1), (1 << _TIE_BITS) - 1)
+    keys = weights >> _SUM_BITS << _TIE_BITS + _PLACE_BITS | ties << _PLACE_BITS | place
+    keys = np.maximum.reduceat(np.where(weights > 0, keys, 0), segments)
+    longest = keys >> _TIE_BITS + _PLACE_BITS
     last = (keys & ((1 << _PLACE_BITS) - 1)) + frames.starts - _PHASES
     is_stop = frames.codons[breaks] < UNKNOWN_CODON
     stops = np.add.reduceat(is_stop, segments, dtype=np.int64)
@@ -168,13 +172,13 @@ def _strand(frames: _Frames, code: GeneticCode, *, reverse: bool) -> _Strand:
 
 
 @lru_cache
-def codon_weights(code: GeneticCode, reverse: bool) -> Int32Array:  # noqa: FBT001 - a cached lookup
+def codon_weights(code: GeneticCode, reverse: bool) -> IntArray:  # noqa: FBT001 - a cached lookup
     """Return the weight of each codon of a strand in the choice of a stretch; 0 for breaks."""
-    weights = np.zeros(2 * UNKNOWN_CODON, dtype=np.int32)
+    weights = np.zeros(2 * UNKNOWN_CODON, dtype=np.int64)
     for codon in range(UNKNOWN_CODON):
         read = int(OPPOSITE[codon]) if reverse else codon
         if code[read] != _STOP:
-            weights[codon] = (1 << _CODON_BITS) + _tie_weight(read)
+            weights[codon] = (1 << _SUM_BITS) + _tie_weight(read)
     return weights
 
 
