@@ -109,7 +109,7 @@ BATCHES = count()
 
 def at_batch(number):
     """Return a function that makes an encoder fail at one batch of this rank."""
-    return lambda encoder: before(encoder, "launch", lambda *_: next(BATCHES) == number)
+    return lambda encoder: before(encoder, "start", lambda *_: next(BATCHES) == number)
 
 
 def arm_tokeniser(encoder):
@@ -130,7 +130,7 @@ def arm_poison(encoder):
         return tokens
 
     encoder.tokenise = tokenise
-    before(encoder, "launch", lambda _, batch: not poisonous.isdisjoint(map(tuple, rows_of(batch))))
+    before(encoder, "start", lambda _, batch: not poisonous.isdisjoint(map(tuple, rows_of(batch))))
 
 
 def others_done():

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from cases import slow
@@ -27,9 +28,13 @@ REPORTS = {
 
 @pytest.fixture(scope="module")
 def run(small_fasta, tmp_path_factory):
-    """A run of predict."""
+    """A run of predict, with a virus."""
     folder = tmp_path_factory.mktemp("runs") / "small"
-    assert main(["predict", str(small_fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
+    path = folder.parent / "small.fa"
+    example = Path(__file__).parents[1] / "data" / "example.fa"
+    virus = example.read_text().split(">")[1]
+    path.write_text(f"{small_fasta.read_text()}>{virus}")
+    assert main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
     return RunDirectory(folder)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
-from virnucpro.compute.rank_main import Assignment, RankTask, Share, run_rank
+from virnucpro.compute.rank_main import Assignment, RankTask, Share, rank_modules, run_rank
 from virnucpro.compute.scheduler import RankReports, Show
 from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.runtime.messages import Failure, Mark, Message, Progress
@@ -123,8 +123,9 @@ class InProcessRank:
     def run(self, show: Show) -> None:
         """Compute the units in this process; `show` is called about twice a second."""
         self._show = show
-        # Imported by the rank, it would freeze all objects of this process (gc.freeze).
-        import_module("virnucpro.compute.rank_loop")
+        # Imported by the rank, they would freeze all objects of this process (gc.freeze).
+        for name in rank_modules(self.reports.task):
+            import_module(name)
         self._heartbeat.paused = True
         try:
             run_rank(0, 1, self, self.reports.task, self._shares, self._models)

@@ -87,6 +87,7 @@ class RankLaunch:
         executor = (executor_of or self._processes)(task, shares, self.log)
         try:
             executor.run(self._show)
+            self._show(executor.statuses)  # the last one of `run` may be of some time before
         except BaseException:  # the launch is recorded, then the error is raised
             with suppress(OSError):
                 self._close(executor, record, started)

@@ -180,6 +180,12 @@ def run_rank(
     _rank_loop(task).RankLoop(rank, world_size, results, task, shares[rank], models).run()
 
 
+def rank_modules(task: RankTask) -> list[str]:
+    """Return the modules that a rank imports: its loop, and torch's if encoders have weights."""
+    loop = f"{__package__}.rank_loop"
+    return [loop, "virnucpro.encoders.encoder"] if shapes_of(*task.encoders) else [loop]
+
+
 def _rank_loop(task: RankTask) -> ModuleType:
     """Import and return the module `rank_loop`; import torch, if encoders of the task have weights.
 
@@ -192,14 +198,13 @@ def _rank_loop(task: RankTask) -> ModuleType:
     ImportError
         If torch cannot be imported; a note names possible causes.
     """
-    name = f"{__package__}.rank_loop"
-    needed = {name, "virnucpro.encoders.encoder"} if shapes_of(*task.encoders) else {name}
-    if needed <= sys.modules.keys():
-        return sys.modules[name]
+    needed = rank_modules(task)
+    if set(needed) <= sys.modules.keys():
+        return sys.modules[needed[0]]
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return {module: import_module(module) for module in needed}[name]
+        loop, *_ = map(import_module, needed)
     except ImportError as error:
         error.add_note(
             "The installation is damaged, or the address space is too small: torch needs about "
@@ -210,3 +215,4 @@ def _rank_loop(task: RankTask) -> ModuleType:
         gc.freeze()
         if was_enabled:
             gc.enable()
+    return loop

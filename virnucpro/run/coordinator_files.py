@@ -109,7 +109,6 @@ class CoordinatorLog:
     def units_taken(self, rank: int, owner: int) -> None:
         """Log that a rank without units of its own begins with those of the rank `owner`."""
         text = f"worker {rank} takes over work of worker {owner}"
-        self._reporter.stage(text)
         self._log.write("dealt", text, rank=rank, owner=owner)
 
     def budgets_learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
