@@ -10,7 +10,6 @@ Both become one `Head`: a batch norm is an affine function, so it is part of its
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_double
 from functools import cache
 from itertools import pairwise
 from math import gcd
@@ -290,8 +289,7 @@ def standardised(x: Float32Array, mean: Float32Array, scale: Float32Array) -> Fl
         return clipped.astype(np.float64)
     assert x.shape[1:] == mean.shape == scale.shape
     x, found = np.ascontiguousarray(x, np.float32), np.empty(x.shape)
-    data = (array.ctypes.data for array in (mean, scale))
-    compiled.virnucpro_standardise(x.ctypes.data, *x.shape, *data, CLIP, found.ctypes.data)
+    compiled.virnucpro_standardise(x, *x.shape, mean, scale, CLIP, found)
     return found
 
 
@@ -310,7 +308,7 @@ _ERF_BELOW: Final = (
 """Numerator and denominator of ``erf(x) / x`` up to 4: the factors of the powers of x
 squared, highest power first. Source: ``generic_fast_erf_float`` of Eigen."""
 
-_FACTORS: Final = tuple((c_double * len(part))(*part) for part in (_ERF_ABOVE, _ERF_BELOW))
+_FACTORS: Final = np.array(_ERF_ABOVE), np.array(_ERF_BELOW)
 
 
 def gelu(x: FloatArray) -> FloatArray:
@@ -320,7 +318,7 @@ def gelu(x: FloatArray) -> FloatArray:
     """
     if (compiled := library()) is not None:
         found = np.ascontiguousarray(x, np.float64)
-        compiled.virnucpro_gelu(found.ctypes.data, found.size, *_FACTORS)
+        compiled.virnucpro_gelu(found, found.size, *_FACTORS)
         return found
     near = np.clip(x * 0.5**0.5, -4, 4)
     square = near * near

@@ -116,9 +116,8 @@ def _counted(samples: Sequence[bytes], lengths: IntArray) -> tuple[IntArray, Int
     n = len(samples)
     if (compiled := library()) is not None:
         found, varied = np.empty((n, 68), np.int64), np.empty(n, np.bool_)
-        data = (array.ctypes.data for array in (found, varied))
         text, limits = b"".join(samples), (_DISTINCT, _SHORTEST)
-        if compiled.virnucpro_quality(text, lengths.ctypes.data, n, _CODES, *limits, *data):
+        if compiled.virnucpro_quality(text, lengths, n, _CODES, *limits, found, varied):
             raise MemoryError
         return found[:, :4], found[:, 4:], varied
     numbers = np.arange(n, dtype=np.uint32)

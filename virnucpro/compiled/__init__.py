@@ -5,7 +5,7 @@ compiler, every function is computed by NumPy: slower, with the same bytes as re
 """
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint64
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint64
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -78,30 +78,43 @@ def library_mark(library: bytes, sources: Path) -> bytes:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled functions; None if there are none, or they are of other files."""
+    """Return the compiled functions; None if there are none, or they are of other files.
+
+    Arrays of another type, or not contiguous, are refused with ctypes.ArgumentError.
+    """
     try:
-        # A library that is cut off would end the process.
-        whole = LIBRARY.read_bytes()[-32:] == library_mark(LIBRARY.read_bytes()[:-32], SOURCES)
-        found = ctypes.CDLL(str(LIBRARY)) if whole else None
+        content = LIBRARY.read_bytes()
+        # One that is cut off would end the process when it is loaded.
+        if content[-32:] != library_mark(content[:-32], SOURCES):
+            return None
+        found = ctypes.CDLL(str(LIBRARY))
     except OSError:  # not compiled, or for another machine
         return None
-    if found is None:
-        return None
-    pointer, n = ctypes.c_void_p, c_int64
+    n = c_int64
+    int16, uint16, uint32, int64, float32, float64, boolean = (
+        np.ctypeslib.ndpointer(kind, flags="C_CONTIGUOUS")
+        for kind in ("i2", "u2", "u4", "i8", "f4", "f8", "?")
+    )
     found.virnucpro_features.argtypes = (
-        POINTER(CompositionTables), c_char_p, pointer, n, pointer, n,
+        POINTER(CompositionTables), c_char_p, int64, n, float32, n,
     )  # fmt: skip
     found.virnucpro_scan.argtypes = (
-        POINTER(GeneTables), pointer, c_char_p, pointer, n, pointer, pointer, pointer,
+        POINTER(GeneTables), int16, c_char_p, int64, n, uint16, uint32, int64,
     )  # fmt: skip
     found.virnucpro_scan.restype = c_int64
-    found.virnucpro_gelu.argtypes = (pointer, n, POINTER(c_double), POINTER(c_double))
+    found.virnucpro_gelu.argtypes = (float64, n, float64, float64)
     found.virnucpro_gelu.restype = None
     found.virnucpro_standardise.argtypes = (
-        pointer, n, n, pointer, pointer, ctypes.c_float, pointer,
-    )  # fmt: skip
+        float32,
+        n,
+        n,
+        float32,
+        float32,
+        ctypes.c_float,
+        float64,
+    )
     found.virnucpro_standardise.restype = None
     found.virnucpro_quality.argtypes = (
-        c_char_p, pointer, n, c_char_p, c_double, n, pointer, pointer,
+        c_char_p, int64, n, c_char_p, ctypes.c_double, n, int64, boolean,
     )  # fmt: skip
     return found

@@ -12,7 +12,7 @@ from virnucpro.compute.preflight import check_disk_space, settled, usable_device
 from virnucpro.compute.rank_launch import ExecutorMaker, RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import assign_in_turn
-from virnucpro.encoders.registry import config_of
+from virnucpro.encoders.registry import need_torch
 from virnucpro.errors import VirnucproError
 from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.creation import claimed, created, resumed
@@ -77,7 +77,7 @@ def _is_small(job: Job, execution: Execution) -> bool:
     if execution.devices != "auto" or execution.resume:
         return False
     others = (spec for other in job.others.values() for spec in other.encoders)
-    if any(config_of(spec).with_torch for spec in (*job.encoders, *others)):
+    if need_torch((*job.encoders, *others)):
         return False
     return total_bytes(job.inputs) <= _SMALL
 

@@ -6,7 +6,7 @@ This module imports ``config.py`` of each architecture, which does not import to
 of an architecture is imported on first use.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -76,6 +76,11 @@ def shapes_of(*specs: EncoderSpec) -> list[tuple[int, ...]]:
         If an architecture is unknown, or a setting is missing or invalid.
     """
     return [shape for spec in specs for shape in config_of(spec).tensor_shapes().values()]
+
+
+def need_torch(specs: Iterable[EncoderSpec]) -> bool:
+    """Return whether any of the encoders is a language model, which needs torch."""
+    return any(config_of(spec).with_torch for spec in specs)
 
 
 def require_installed(specs: Sequence[EncoderSpec], purpose: str) -> None:

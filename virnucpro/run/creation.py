@@ -15,7 +15,7 @@ from typing import Any, Final
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
-from virnucpro.encoders.registry import config_of
+from virnucpro.encoders.registry import config_of, need_torch
 from virnucpro.errors import RunError, RunExistsError, UsageError
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests
@@ -220,7 +220,7 @@ def new_manifest(
         units=unit_caps(
             index.n_rows,
             workers,
-            fast=kind == "cuda" or not any(config_of(spec).with_torch for spec in job.encoders),
+            fast=kind == "cuda" or not need_torch(job.encoders),
             short=job.pooling.per_token or job.pooling.outputs != "vectors",
         ),
         labels=job.labels,

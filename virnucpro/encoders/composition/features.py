@@ -310,10 +310,8 @@ def features(windows: Sequence[bytes], code: GeneticCode) -> Float32Array:
     found = np.zeros((len(windows), DIM), dtype=np.float32)
     if (compiled := library()) is not None:
         lengths = np.fromiter(map(len, windows), np.int64, len(windows))
-        bases, n = b"".join(windows), len(windows)
-        if compiled.virnucpro_features(
-            compiled_tables(code), bases, lengths.ctypes.data, n, found.ctypes.data, DIM
-        ):
+        tables, bases = compiled_tables(code), b"".join(windows)
+        if compiled.virnucpro_features(tables, bases, lengths, len(windows), found, DIM):
             raise MemoryError
         return found
     for start, end in _chunks(windows):

@@ -116,8 +116,7 @@ def _scan_compiled(compiled: CDLL, spans: Sequence[bytes], scores: Scores) -> Sc
     scores = np.ascontiguousarray(scores)
     evidence, counts = np.empty((n, DIM), np.uint16), np.empty(n, np.int64)
     keys = np.empty(len(bases), np.uint32)
-    data = [array.ctypes.data for array in (scores, lengths, evidence, keys, counts)]
-    n_keys = compiled.virnucpro_scan(_tables(), data[0], bases, data[1], n, *data[2:])
+    n_keys = compiled.virnucpro_scan(_tables(), scores, bases, lengths, n, evidence, keys, counts)
     if n_keys < 0:
         raise MemoryError
     return Scanned(evidence, np.repeat(np.arange(n), counts), keys[:n_keys].copy())
