@@ -17,7 +17,7 @@ equally likely.
 The second command prints what the choice of groups does by itself. From the pieces of a
 cross-validation it draws as many groups of each kind as the split `valid` has, and contigs of these
 groups, again and again. It prints 5 %, median and 95 % of the estimate, and of precision and recall
-of the default preset.
+of the preset default of the bundle. Random sequences of a training are left out.
 """
 
 import argparse
@@ -30,6 +30,8 @@ from pathlib import Path
 import numpy as np
 
 import virnucpro
+from virnucpro.bundles.bundle import open_bundle
+from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.prevalence import estimate_prevalence, posterior
 from virnucpro.lab.evaluation.labels import read_labels
@@ -43,7 +45,9 @@ LEAST_KNOWN = 0.9
 FDR = 0.05
 N_GROUPS = {(True, True): 23, (True, False): 19, (False, True): 50, (False, False): 79}
 """Groups of the split `valid` by kind."""
-SAMPLES, TAILS, THRESHOLD = 200, (5, 50, 95), 0.4
+SAMPLES, TAILS = 200, (5, 50, 95)
+SHUFFLED = "shuffled"
+"""Kingdom of random sequences in the training of mini."""
 
 Kinds = Mapping[tuple[bool, bool], Sequence[Sequence[Genome]]]
 """Groups of genomes by kind: whether viral, and whether of phages or prokaryotes."""
@@ -87,7 +91,9 @@ def print_samples(options: argparse.Namespace) -> None:
     """Print the figures of samples of the groups of a cross-validation."""
     with options.held_out.open(newline="") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t"))
-    rows = [row for row in rows if int(row["bases"]) >= CONTIGS[0]]
+    rows = [row for row in rows if int(row["bases"]) >= CONTIGS[0] and row["kingdom"] != SHUFFLED]
+    calibration = open_bundle(options.bundle).calibration
+    threshold = read_calibration(calibration, "").presets["default"].viral
     of_pieces = [_kind(row["kingdom"], row["class"]) for row in rows]
     kinds = {kind: np.array([one == kind for one in of_pieces]) for kind in N_GROUPS}
     _, groups = np.unique([f"{row['kingdom']} {row['group']}" for row in rows], return_inverse=True)
@@ -119,7 +125,7 @@ def print_samples(options: argparse.Namespace) -> None:
                     odds = 1 / (counts[group] * len(counts))
                     values[wanted] = log_odds[dice.choice(pieces, int(wanted.sum()), p=odds)]
             assumed = estimate_prevalence(values).value
-            called = posterior(values, assumed) >= THRESHOLD
+            called = posterior(values, assumed) >= threshold
             right = (called & viral).sum()
             found.append((assumed, right / max(1, called.sum()), right / max(1, viral.sum())))
         low, middle, high = np.percentile(found, TAILS, axis=0)
