@@ -204,6 +204,8 @@ _WINDOWS_BESIDE_SPANS: Final = 0.5
 """Weight of the evidence of windows beside that of spans."""
 _LEAST_END: Final = 3
 """Windows of the shortest stretch at the end of a record of both kinds."""
+_LEAST_ODDS: Final = 1.0
+"""Log odds of the weakest viral stretch with spans; as the best one was chosen, 0 is too few."""
 _ABOVE_MEDIAN: Final = 0.6
 _BIAS: Final = (-0.2, 0.6)
 _VIRAL_MEDIAN: Final = 0.5
@@ -305,26 +307,32 @@ def _in_block(
         evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * local).astype(np.int64)
         costs = _COSTS_WITH_SPANS
     viral = without_short_ends(viral_windows(evidence, first, costs), owner)
-    cut_starts, cut_ends = window_spans(starts, ends, owner)
-    heads, sizes = _groups(viral, owner)
-    stretch = np.repeat(np.arange(len(heads)), sizes)
+    of_records = calibration.records if costs is _COSTS_WITH_SPANS else None
+    stretch = owner
 
-    def total(values: AnyArray) -> FloatArray:
-        sums = np.bincount(stretch[scored], values[scored], len(heads))
+    def total(values: AnyArray, chosen: BoolArray = scored) -> FloatArray:
+        sums = np.bincount(stretch[chosen], values[chosen], stretch.max(initial=-1) + 1)
         return sums.astype(np.float64)  # integers for no stretch at all
 
-    n_scored = total(scored)
-    with np.errstate(invalid="ignore"):
-        logit = total(logits) / n_scored
-        score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
-    n_bases = total(ends - starts).astype(np.int64)
-    counted = n_scored.astype(np.int64)
-    odds = calibration.log_odds(logit, counted, n_bases)
-    if costs is _COSTS_WITH_SPANS and calibration.records is not None:
-        known = np.isfinite(of_span)
-        sums, n = (np.bincount(stretch[known], on, len(heads)) for on in (of_span[known], None))
+    denied = np.ones(1, np.bool_)
+    while denied.any():
+        heads, sizes = _groups(viral, owner)
+        stretch = np.repeat(np.arange(len(heads)), sizes)
+        n_scored, n_bases = total(scored), total(ends - starts).astype(np.int64)
+        counted = n_scored.astype(np.int64)
         with np.errstate(invalid="ignore"):
-            odds = calibration.records.log_odds(sums / n, logit, n_bases)
+            logit = total(logits) / n_scored
+            score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
+            if of_records is None:
+                odds = calibration.log_odds(logit, counted, n_bases)
+                break
+            known = np.isfinite(of_span)
+            by_spans = total(of_span, known) / total(known, known)
+            odds = of_records.log_odds(by_spans, logit, n_bases)
+        # Its best windows found a stretch, and its genes as a whole may deny it.
+        denied = viral[heads] & (odds < _LEAST_ODDS)
+        viral[np.repeat(denied, sizes)] = False
+    cut_starts, cut_ends = window_spans(starts, ends, owner)
     return Regions(
         record=chosen[owner[heads]],
         start=cut_starts[heads],

@@ -124,6 +124,16 @@ def test_genes_of_spans_decide_between_windows_that_look_alike():
     np.testing.assert_allclose(found.probability[1], 1 / (1 + np.exp(-9)), rtol=1e-4)
 
 
+def test_a_stretch_whose_genes_deny_it_is_not_viral():
+    index, calls, records, decision, calibration = run_of([[-2.0] * 20 + [5.0] * 20 + [-2.0] * 20])
+    records_too = RecordCalibration((1.0, 10_000.0), (1.0, 1.0), (0.1, 0.1), (0.0, 0.0), 9.0)
+    calibration = replace(calibration, records=records_too)
+    for spans, wanted in ((None, [False, True, False]), (Spans([]), [False])):
+        found = find_regions(index, calls, records, decision, calibration, spans)
+        assert found.viral.tolist() == wanted
+    assert found.n_windows.tolist() == [60]
+
+
 @pytest.mark.parametrize("reason", [Reason.FEW_WINDOWS, Reason.LOW_COMPLEXITY])
 def test_records_that_cannot_be_called_are_not_divided(reason):
     assert rows(find_regions(*run_of([[2.0] * 20], reason=reason))) == []
