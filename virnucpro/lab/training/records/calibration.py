@@ -7,12 +7,13 @@ import numpy as np
 
 from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.classifier.calibration import RecordCalibration
+from virnucpro.classifier.prevalence import PRIOR
 from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.weights import PROKARYOTES, equal_weights
 
 _PROKARYOTES: Final = 0.85
 """Share of prokaryotes in what is not viral in a metagenome."""
-_RIDGE: Final = 1e-3
+_RIDGE: Final = 1e-4
 _STEPS: Final = 30
 
 
@@ -21,7 +22,8 @@ def fit_length(
 ) -> RecordCalibration:
     """Fit the calibration of one length by weighted logistic regression.
 
-    Neither logit counts negatively.
+    It is fitted where calls of a metagenome are decided: viral pieces have the weight `PRIOR`, and
+    the offset is that of a prevalence of one half. Neither logit counts negatively.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ def fit_length(
         Largest absolute log odds, see `supported`.
     """
     viral = are_viral(groups)
-    weights = metagenome_weights(groups)
+    weights = metagenome_weights(groups) * np.where(viral, PRIOR, 1 - PRIOR)
     columns = np.stack((record, windows, np.ones(len(viral))), axis=1)
     used = np.ones(3, np.bool_)
     while True:
@@ -42,6 +44,7 @@ def fit_length(
         if not (found[:2] < 0).any():
             break
         used[int(found[:2].argmin())] = False
+    found[2] += np.log((1 - PRIOR) / PRIOR)
     by_record, by_windows, offset = ((round(coefficient, 6),) for coefficient in found.tolist())
     return RecordCalibration((bases,), by_record, by_windows, offset, limit)
 
