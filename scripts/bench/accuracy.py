@@ -48,6 +48,7 @@ from virnucpro.lab.training.weights import (
     is_phage,
     resampled_weights,
 )
+from virnucpro.sequences.translation import reverse_complement
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -62,12 +63,18 @@ OF_PHAGES, BY_GROUP = 2_048, 10_000
 """Bases of the pieces for the two further tables."""
 SHARES, SAMPLE = (0.01, 0.05, 0.5), 100_000
 LEAST, WORST, MANY = 5, 10, 0.1
-WITH_ERRORS, RANDOM = {3_000, 10_000}, (1_000, 5_000)
+WITH_ERRORS, RANDOM = (3_000, 5_000, 10_000, 20_000), (1_000, 5_000)
 """Bases of the pieces with errors, and of random sequences."""
+PAIRS = ((150, 400), (250, 500))
+"""Bases of a mate, and of the fragment of a pair."""
 N_RANDOM, GC = 200, (0.35, 0.5, 0.65)
 HEADER = (
     "| bases | pieces | AUROC | of equal kingdoms | recall at 1 % of prokaryotes | of all | "
     "precision, recall |\n|---|---|---|---|---|---|---|"
+)
+HEADER_OF_ERRORS = (
+    "\n| errors | bases | AUROC | recall at 1 % | recall | of that without | others called |\n"
+    "|---|---|---|---|---|---|---|"
 )
 SHUFFLED = "shuffled"
 """Kingdom of random sequences in the training of mini."""
@@ -121,12 +128,12 @@ def print_genomes(options: argparse.Namespace) -> None:
             last += ["", *extremes(drawn.groups, log_odds, threshold)]
     print("\n".join(last))
     print("\n".join(random_sequences(judge, threshold, options.seed)), flush=True)
+    print("\n".join(pairs(genomes, options.bundle, options.seed)), flush=True)
     if options.errors:
-        print("\n| errors | bases | AUROC | recall | of that without | others called |")
-        print("|---|---|---|---|---|---|")
-    for length in sorted(WITH_ERRORS & clean.keys()) if options.errors else ():
+        print(HEADER_OF_ERRORS)
+    for length in WITH_ERRORS if options.errors else ():
         drawn = _draw(genomes, length, options.seed)
-        found = {0.0: clean[length]}
+        found = {0.0: clean[length] if length in clean else judge(drawn.bases)}
         for rate in options.errors:
             dice = np.random.default_rng(options.seed)
             found[rate] = judge([with_errors(one, rate, dice) for one in drawn.bases])
@@ -198,6 +205,21 @@ def random_sequences(judge: Judge, threshold: float, seed: int) -> Iterator[str]
         yield f"| {length:,} | " + " | ".join(cells) + " |"
 
 
+def pairs(genomes: Sequence[Genome], bundle: str, seed: int) -> Iterator[str]:
+    """Yield the AUROC of first mates, and of pairs, of fragments."""
+    yield "\n| reads | AUROC of one | AUROC of the pair |\n|---|---|---|"
+    for mate, fragment in PAIRS:
+        drawn = _draw(genomes, fragment, seed)
+        mates = [(one[:mate], reverse_complement(one)[:mate]) for one in drawn.bases]
+        found = (
+            _classified(bundle, [first for first, _ in mates]),
+            _classified(bundle, [read for pair in mates for read in pair], mates=2),
+        )
+        weights = metagenome_weights(drawn.groups)
+        one, both = (auroc(log_odds, drawn.viral, weights) for log_odds in found)
+        yield f"| 2 x {mate} | {one:.3f} | {both:.3f} |"
+
+
 def error_row(
     rate: float,
     length: int,
@@ -206,7 +228,7 @@ def error_row(
     clean: FloatArray,
     threshold: float,
 ) -> str:
-    """Return AUROC, recall and calls of others for pieces with errors, beside those without."""
+    """Return the figures of pieces with errors, beside those without; 1 % is of the others."""
     viral = np.array([kingdom == VIRUS for kingdom, _ in groups])
     weights = metagenome_weights(groups)
     recall, without, wrong = (
@@ -214,8 +236,9 @@ def error_row(
         for side, values in ((viral, log_odds), (viral, clean), (~viral, log_odds))
     )
     kept = recall / without if without else np.nan
+    few = recall_at_few(log_odds, viral, ~viral, weights)
     return (
-        f"| {rate:.1%} | {length:,} | {auroc(log_odds, viral, equal_weights(groups)):.3f} | "
+        f"| {rate:.1%} | {length:,} | {auroc(log_odds, viral, weights):.3f} | {few:.2f} | "
         f"{recall:.2f} | {kept:.0%} | {wrong:.1%} |"
     )
 
@@ -296,13 +319,15 @@ def _draw(genomes: Sequence[Genome], length: int, seed: int) -> Drawn:
     return draw_pieces(genomes, length, *(OF_LONG if length > LONG else NUMBERS), seed)
 
 
-def _classified(bundle: str, bases: Sequence[bytes]) -> FloatArray:
+def _classified(bundle: str, bases: Sequence[bytes], mates: int = 1) -> FloatArray:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "pieces.fa"
         with path.open("wb") as stream:
             for number, one in enumerate(bases):
-                stream.write(b">%d\n%s\n" % (number, one))
-        with virnucpro.classify(path, bundle=bundle, min_length=LEAST_LENGTH) as result:
+                stream.write(b">%d\n%s\n" % (number // mates, one))
+        with virnucpro.classify(
+            path, bundle=bundle, min_length=LEAST_LENGTH, interleaved=mates == 2
+        ) as result:
             values = np.asarray(result.predictions["calibrated_probability"], np.float64)
     shares = np.clip(np.nan_to_num(values), 1e-6, 1 - 1e-6)  # a record without a score: 0
     odds: FloatArray = np.log(shares) - np.log1p(-shares)
