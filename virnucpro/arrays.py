@@ -79,3 +79,8 @@ def finite_rows(values: RealArray) -> BoolArray:
             finite = np.isfinite(block)
         result[first : first + n_rows] = finite.all(axis=1)
     return result
+
+
+def table(row: IntArray, column: NDArray[np.integer], n: int, width: int) -> IntArray:
+    """Return ``(n, width)``: how often each pair of a row and a column occurs."""
+    return np.bincount(row * width + column, minlength=n * width).reshape(n, width)

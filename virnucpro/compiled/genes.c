@@ -3,13 +3,15 @@
 #include "common.h"
 
 #define GENE_LEAST 30
-#define BLOCK 16
 #define UNIT 8
 #define UPSTREAM 18
 #define MOTIFS 6
 #define WORD_PLACES 12
-#define LEVELS 8
-#define LEVEL_SCORE 24
+#define SHIFT_COST 20
+#define START_COST 28
+#define CHANGE_COST 40
+#define ROOM 8 /* for the ranks of options */
+#define NEVER (-(1 << 27))
 
 /* What `genes.words.scan` looks up; see `virnucpro.compiled.GeneTables`. */
 typedef struct {
@@ -33,10 +35,19 @@ typedef struct {
 } Gene;
 
 enum {
-    BASES = 0, WORDS = 2, CODONS = 138, DIPEPTIDES = 202, FRAME = 602, LEVEL = 666, CHANGES = 674,
-    GENES = 677, STRAND = 683, LENGTHS = 685, STARTS = 691, STOPS = 694, GAPS = 697, MOTIF = 707,
-    SPACERS = 714, ZONES = 717, SPREADS = 729, SMALL = 735, EVIDENCE = 738
+    BASES = 0, WORDS = 2, CODONS = 138, DIPEPTIDES = 202, PATH = 602, STEPS = 666, GENES = 672,
+    STRAND = 678, LENGTHS = 680, STARTS = 686, STOPS = 689, GAPS = 692, MOTIF = 702, SPACERS = 709,
+    ZONES = 712, SPREADS = 724, SMALL = 730, EVIDENCE = 733
 };
+
+/* Steps of a coding path, see `genes.coding_path`. */
+enum { SAME, CHANGE, SHARED, LEFT_OUT, START };
+
+/* Best scores of the ways that end here: on a codon of either strand, or outside. */
+typedef struct { int32_t on[2], outside; } Best;
+
+/* The steps before these: one for each strand, and the strand + 1 if the way came from there. */
+typedef struct { uint8_t on[2], inside; } Before;
 
 /* A span: its letters, and its six frames, one row of `rows` + 1 codons each in reading direction.
    Every row ends with an unknown codon. */
@@ -44,6 +55,8 @@ typedef struct {
     int64_t length, rows;
     uint8_t *letters, *codons, *frames;
     Gene *genes;
+    Best *best;     /* length + 2 */
+    Before *before; /* length + 1 */
 } Span;
 
 static inline int gene_codon(const Span *span, const Gene *gene, int64_t i) {
@@ -64,6 +77,8 @@ static void read_frames(Span *span) {
         }
     }
 }
+
+static inline int32_t higher(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static int by_score(const void *one, const void *other) {
     const Gene *a = one, *b = other;
@@ -134,39 +149,63 @@ static int digit(int64_t value, const int *limits, int n) {
     return found;
 }
 
-/* Count the codons of the best frame of each block, judged with both neighbours. */
-static void count_frames(const Span *span, const int16_t *scores, int64_t *out) {
-    int64_t n_blocks = span->rows / BLOCK;
-    int32_t near[3][6]; /* sums of the block before, this one and the next */
-    int before = -1;
-    memset(near, 0, sizeof near);
-    for (int64_t block = -1; block < n_blocks; block++) {
-        memcpy(near[0], near[1], sizeof near[0]);
-        memcpy(near[1], near[2], sizeof near[1]);
-        memset(near[2], 0, sizeof near[2]);
-        if (block + 1 < n_blocks)
-            for (int frame = 0; frame < 6; frame++) {
-                int64_t first = block + 1;
-                if (frame >= 3) first = n_blocks - 1 - first;
-                const uint8_t *row = span->frames + frame * (span->rows + 1) + first * BLOCK;
-                for (int i = 0; i < BLOCK; i++)
-                    if (row[i] < UNKNOWN) near[2][frame] += scores[row[i]];
-            }
-        if (block < 0) continue;
-        int best = 0;
-        int32_t top = 0;
-        for (int frame = 0; frame < 6; frame++) {
-            int32_t sum = near[0][frame] + near[1][frame] + near[2][frame];
-            if (!frame || sum > top) best = frame, top = sum;
+/* Find the best steps, as `coding_path._search`: scores are multiples of ROOM, and ranks of the
+   options are added to them. */
+static void search_path(Span *span, const int16_t *scores) {
+    Best *best = span->best + 1; /* best[i]: after i bases */
+    for (int i = -1; i < 3 && i <= span->length; i++) best[i] = (Best){{NEVER, NEVER}, 0};
+    for (int i = 0; i < 3 && i <= span->length; i++) span->before[i] = (Before){{0, 0}, 0};
+    for (int64_t end = 3; end <= span->length; end++) {
+        int codon = span->codons[end - 3];
+        int32_t gain[2] = {scores[codon] * ROOM, scores[opposite(codon)] * ROOM};
+        int32_t start = best[end - 3].outside - START_COST * ROOM;
+        int32_t outside = best[end - 1].outside + 2;
+        for (int strand = 0; strand < 2; strand++) {
+            int32_t found = best[end - 3].on[strand] + 4;
+            found = higher(found, best[end - 3].on[1 - strand] - CHANGE_COST * ROOM + 3);
+            found = higher(found, best[end - 2].on[strand] - SHIFT_COST * ROOM + 2);
+            found = higher(found, best[end - 4].on[strand] - SHIFT_COST * ROOM + 1);
+            found = higher(found, start);
+            span->before[end].on[strand] = (uint8_t)(4 - (found & (ROOM - 1)));
+            best[end].on[strand] = (found & -ROOM) + gain[strand];
+            outside = higher(outside, best[end].on[strand] + 1 - strand);
         }
-        int64_t place = best < 3 ? block : n_blocks - 1 - block;
-        const uint8_t *row = span->frames + best * (span->rows + 1) + place * BLOCK;
-        for (int i = 0; i < BLOCK; i++)
-            if (row[i] < UNKNOWN) out[FRAME + row[i]]++;
-        if ((block + 1) * 3 * BLOCK > span->length) continue;
-        out[LEVEL + most(0, least(floor_divide(top, LEVEL_SCORE) + 1, LEVELS - 1))]++;
-        if (before >= 0) out[CHANGES + (before == best ? 0 : before / 3 == best / 3 ? 1 : 2)]++;
-        before = best;
+        span->before[end].inside = (uint8_t)(2 - (outside & (ROOM - 1)));
+        best[end].outside = outside & -ROOM;
+    }
+}
+
+/* Count the codons, pairs of residues and steps of the coding path, from its end. */
+static void count_path(const GeneTables *tables, Span *span, const int16_t *scores, int64_t *out) {
+    static const int back[] = {3, 3, 2, 4, 3}, column[] = {0, 3, 2, 2, 4};
+    int strand = -1, after = -1;
+    search_path(span, scores);
+    out[STEPS + 5] = span->best[span->length + 1].outside / (ROOM * UNIT);
+    for (int64_t end = span->length; end > 0;) {
+        const Before *before = span->before + end;
+        if (strand < 0 && !before->inside) {
+            end--;
+            continue;
+        }
+        if (strand < 0) strand = before->inside - 1;
+        int codon = span->codons[end - 3], residue = -1, step = before->on[strand];
+        if (strand) codon = opposite(codon);
+        if (codon < UNKNOWN) {
+            if (!tables->is_stop[codon]) residue = tables->residues[codon];
+            out[PATH + codon]++;
+            out[STEPS]++;
+            out[STEPS + 1] += !strand;
+        }
+        if (residue >= 0 && after >= 0)
+            out[DIPEPTIDES + (strand ? after * RESIDUES + residue : residue * RESIDUES + after)]++;
+        after = residue;
+        if (step != SAME) {
+            out[STEPS + column[step]]++;
+            after = -1;
+        }
+        end -= back[step];
+        if (step == CHANGE) strand = 1 - strand;
+        if (step == START) strand = -1;
     }
 }
 
@@ -220,13 +259,8 @@ static void count_gene(const GeneTables *tables, const Span *span, const Gene *g
                        int64_t *out) {
     static const int lengths[] = {200, 300, 500, 1000, 2000};
     int complete = !gene->open5 && !gene->open3, last = gene_codon(span, gene, gene->codons);
-    int residue = 0, first = gene_codon(span, gene, 0);
-    for (int64_t i = 0; i < gene->codons; i++) {
-        int codon = gene_codon(span, gene, i), now = tables->residues[codon];
-        out[CODONS + codon]++;
-        if (i) out[DIPEPTIDES + residue * RESIDUES + now]++;
-        residue = now;
-    }
+    int first = gene_codon(span, gene, 0);
+    for (int64_t i = 0; i < gene->codons; i++) out[CODONS + gene_codon(span, gene, i)]++;
     out[GENES]++;
     out[GENES + 1] += complete;
     out[GENES + 2] += !gene->open5;
@@ -276,7 +310,7 @@ static int64_t put_span(const GeneTables *tables, const int16_t *scores, const u
     scores += gc * 128;
     out[BASES] = n_known;
     out[BASES + 1] = span->length - n_known;
-    count_frames(span, scores, out);
+    count_path(tables, span, scores, out);
     int64_t n = choose(span, open_frames(tables, span, scores));
     for (int64_t i = 0; i < n; i++) {
         const Gene *gene = &span->genes[i];
@@ -300,14 +334,17 @@ int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const ui
                        int64_t *counts) {
     int64_t longest = 1, n_keys = 0;
     for (int64_t i = 0; i < n; i++) longest = most(longest, lengths[i]);
-    int64_t rows = (longest + 2 + 3 * BLOCK - 1) / (3 * BLOCK) * BLOCK;
+    int64_t rows = (longest + 4) / 3;
     int64_t most_genes = 6 * (rows / GENE_LEAST + 1);
     Span span = {0, 0, malloc((size_t)longest), malloc((size_t)longest),
-                 malloc((size_t)(6 * (rows + 1))), malloc((size_t)most_genes * sizeof(Gene))};
-    int failed = !span.letters || !span.codons || !span.frames || !span.genes;
+                 malloc((size_t)(6 * (rows + 1))), malloc((size_t)most_genes * sizeof(Gene)),
+                 malloc((size_t)(longest + 2) * sizeof(Best)),
+                 malloc((size_t)(longest + 1) * sizeof(Before))};
+    int failed = !span.letters || !span.codons || !span.frames || !span.genes || !span.best ||
+                 !span.before;
     for (int64_t i = 0; i < n && !failed; i++) {
         span.length = lengths[i];
-        span.rows = (span.length + 2 + 3 * BLOCK - 1) / (3 * BLOCK) * BLOCK;
+        span.rows = (span.length + 4) / 3;
         counts[i] = put_span(tables, scores, bases, &span, evidence + i * EVIDENCE, keys + n_keys);
         n_keys += counts[i];
         bases += lengths[i];
@@ -316,5 +353,7 @@ int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const ui
     free(span.codons);
     free(span.frames);
     free(span.genes);
+    free(span.best);
+    free(span.before);
     return failed ? -1 : n_keys;
 }

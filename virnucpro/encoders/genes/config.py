@@ -9,7 +9,7 @@ from virnucpro.encoders.genes.genes import GC_CLASSES
 from virnucpro.encoders.genes.inputs import FACTS, N_INPUTS, WIDTH
 from virnucpro.encoders.weights.shapes import Shapes, require_shapes
 
-FEATURES_VERSION: Final = 1
+FEATURES_VERSION: Final = 2
 """Version of the evidence; it changes with its number, order or definition."""
 
 

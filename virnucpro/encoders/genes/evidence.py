@@ -2,8 +2,8 @@
 
 `LAYOUT` states the parts of the vector of `DIM` sums; `NAMES` has a name for each. All sums of a
 span are below 2 ** 16. Evidence is a pure function of the bases of a span and the codon scores.
-The reverse complement of a span has the same evidence, except for ties between genes, the blocks of
-``frame`` (they start at the first base) and ``strand``, whose two sums are exchanged.
+The reverse complement of a span has the same evidence, except for ties between genes or coding
+paths, and for sums of strands, which are exchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import ByteArray, IntArray, joined_ranges
+from virnucpro.arrays import ByteArray, IntArray, joined_ranges, table
 from virnucpro.encoders.composition.features import AMINO_ACIDS, NAMES_OF_4, PROPERTIES, all_words
 from virnucpro.encoders.composition.letters import codon_number
+from virnucpro.encoders.genes.coding_path import STEPS, coding_paths
 from virnucpro.encoders.genes.genes import (
-    BLOCK,
     CODE,
-    FRAMES,
     SPAN,
     STARTS,
     UNIT,
@@ -37,9 +36,6 @@ MOTIFS: Final = ("AGGAGG", "GGAGG", "AGGAG", "GGAG", "GAGG", "AGGA")
 _UPSTREAM: Final = 18
 _ZONES: Final = 3
 _SPACERS: Final = (0, 5, 9, _UPSTREAM)
-_LEVELS: Final = 8
-_LEVEL: Final = 3 * UNIT
-"""Score of three blocks in a level of the histogram; three blocks have 48 codons."""
 _SPREADS: Final = ("gc3", "hydropathy", "charge")
 
 LAYOUT: Final = {
@@ -47,9 +43,8 @@ LAYOUT: Final = {
     "words": tuple(f"4 {name}" for name in NAMES_OF_4),
     "codons": tuple(f"gene {codon}" for codon in all_words(3)),
     "dipeptides": tuple(f"{chr(a)}{chr(b)}" for a in AMINO_ACIDS for b in AMINO_ACIDS),
-    "frame": tuple(f"frame {codon}" for codon in all_words(3)),
-    "levels": tuple(f"level {level}" for level in range(_LEVELS)),
-    "changes": ("same frame", "same strand", "other strand"),
+    "path": tuple(f"path {codon}" for codon in all_words(3)),
+    "steps": STEPS,
     "genes": ("genes", "complete", "known start", "known stop", "gene codons", "gene score"),
     "strand": ("forward codons", "reverse codons"),
     "lengths": tuple(f"complete >= {length}" for length in _LENGTHS[:-1]),
@@ -72,7 +67,7 @@ PARTS: Final = {
     )
 }
 
-_BATCH: Final = 64
+_BATCH: Final = 1024
 RESIDUES: Final = np.array(
     [max(AMINO_ACIDS.find(bytes([CODE[codon]])), 0) for codon in range(64)], np.uint8
 )
@@ -127,20 +122,15 @@ def count(
     found[:, PARTS["bases"]] = np.column_stack((n_known, spans.lengths - n_known))
     found[:, PARTS["words"]] = _words(spans)
     span = genes.span[coding.gene]
-    found[:, PARTS["codons"]] = _table(span, coding.codons, n, 64)
-    residues = RESIDUES[coding.codons]
-    inside = np.flatnonzero(coding.gene[1:] == coding.gene[:-1])
-    pairs = residues[inside].astype(np.int64) * len(AMINO_ACIDS) + residues[inside + 1]
-    found[:, PARTS["dipeptides"]] = _table(span[inside], pairs, n, len(AMINO_ACIDS) ** 2)
-    _count_frames(spans, scored, found)
+    found[:, PARTS["codons"]] = table(span, coding.codons, n, 64)
+    for name, sums in zip(
+        ("path", "dipeptides", "steps"), coding_paths(spans, scored), strict=True
+    ):
+        found[:, PARTS[name]] = sums
     _count_genes(spans, genes, found)
     _count_borders(spans, genes, found)
     _count_spreads(genes, coding, found)
     return np.minimum(found, np.iinfo(np.uint16).max).astype(np.uint16)
-
-
-def _table(row: IntArray, column: NDArray[np.integer], n: int, width: int) -> IntArray:
-    return np.bincount(row * width + column, minlength=n * width).reshape(n, width)
 
 
 @lru_cache
@@ -165,39 +155,15 @@ def _words(spans: Spans) -> IntArray:
         words = words << np.uint16(2) | column & np.uint8(3)
         unknown |= column & np.uint8(4)
     words |= unknown.astype(np.uint16) << np.uint16(6)
-    words += (np.arange(len(letters), dtype=np.uint16) << np.uint16(9))[:, None]
-    by_word = np.bincount(words.ravel(), minlength=len(letters) << 9).reshape(len(letters), 512)
+    by_word = np.empty((len(letters), 512), np.int64)
+    for start in range(0, len(letters), 128):  # a number of 128 rows and a word have 16 bits
+        some = words[start : start + 128]
+        some += (np.arange(len(some), dtype=np.uint16) << np.uint16(9))[:, None]
+        counts = np.bincount(some.ravel(), minlength=len(some) << 9)
+        by_word[start : start + 128] = counts.reshape(-1, 512)
     found = np.zeros((len(letters), len(NAMES_OF_4)), np.int64)
     np.add.at(found.T, columns_of_4()[:256], by_word[:, :256].T)
     return found
-
-
-def _count_frames(spans: Spans, scored: NDArray[np.int16], found: IntArray) -> None:
-    """Count the codons of the best frame of each block, judged with both neighbours."""
-    n, m = len(spans.lengths), spans.frames.shape[2] - 1
-    shape = (n, FRAMES, m // BLOCK, BLOCK)
-    blocks = spans.frames[:, :, :-1].reshape(shape)
-    sums = scored[:, :, :-1].reshape(shape).sum(axis=3, dtype=np.int32)
-    sums[:, 3:] = sums[:, 3:, ::-1]
-    near = sums.copy()
-    near[:, :, 1:] += sums[:, :, :-1]
-    near[:, :, :-1] += sums[:, :, 1:]
-    best = near.argmax(axis=1)
-    top = np.take_along_axis(near, best[:, None], axis=1)[:, 0]
-    number = np.arange(m // BLOCK)
-    place = np.where(best >= FRAMES // 2, m // BLOCK - 1 - number, number)
-    codons = blocks[np.arange(n)[:, None], best, place]
-    rows = np.arange(n)[:, None, None]
-    found[:, PARTS["frame"]] = _table((rows + 0 * codons).ravel(), codons.ravel(), n, 128)[:, :64]
-    full = (number + 1) * 3 * BLOCK <= spans.lengths[:, None]
-    row, _ = np.nonzero(full)
-    level = np.clip(top[full] // _LEVEL + 1, 0, _LEVELS - 1)
-    found[:, PARTS["levels"]] = _table(row, level, n, _LEVELS)
-    pair = full[:, 1:]
-    row, _ = np.nonzero(pair)
-    before, after = best[:, :-1][pair], best[:, 1:][pair]
-    change = np.where(before == after, 0, np.where(before // 3 == after // 3, 1, 2))
-    found[:, PARTS["changes"]] = _table(row, change, n, 3)
 
 
 def _count_genes(spans: Spans, genes: Genes, found: IntArray) -> None:
@@ -213,7 +179,7 @@ def _count_genes(spans: Spans, genes: Genes, found: IntArray) -> None:
         [per(np.where(genes.reverse == side, genes.codons, 0)) for side in (False, True)]
     )
     length = np.digitize(3 * genes.codons[complete], _LENGTHS[1:-1])
-    found[:, PARTS["lengths"]] = _table(genes.span[complete], length, n, len(_LENGTHS) - 1)
+    found[:, PARTS["lengths"]] = table(genes.span[complete], length, n, len(_LENGTHS) - 1)
     flat = spans.frames.ravel()
     first = flat[genes.place[~genes.open5]]
     last = flat[(genes.place + genes.codons)[~genes.open3]]
@@ -229,7 +195,7 @@ def _count_genes(spans: Spans, genes: Genes, found: IntArray) -> None:
     gap = np.digitize((genes.left[1:] - genes.right[:-1])[same], _GAPS[1:-1])
     switch = (genes.reverse[1:] != genes.reverse[:-1])[same]
     cell = switch * (len(_GAPS) - 1) + gap
-    found[:, PARTS["gaps"]] = _table(genes.span[1:][same], cell, n, 2 * (len(_GAPS) - 1))
+    found[:, PARTS["gaps"]] = table(genes.span[1:][same], cell, n, 2 * (len(_GAPS) - 1))
 
 
 def _count_borders(spans: Spans, genes: Genes, found: IntArray) -> None:
@@ -257,10 +223,10 @@ def _count_borders(spans: Spans, genes: Genes, found: IntArray) -> None:
         new = hits.any(axis=1) & (kind == len(MOTIFS))
         kind[new] = number
         spacer[new] = hits[new, ::-1].argmax(axis=1)
-    found[:, PARTS["motifs"]] = _table(known.span, kind, n, len(MOTIFS) + 1)
+    found[:, PARTS["motifs"]] = table(known.span, kind, n, len(MOTIFS) + 1)
     some = kind < len(MOTIFS)
     spacing = np.digitize(spacer[some], _SPACERS[1:-1])
-    found[:, PARTS["spacers"]] = _table(known.span[some], spacing, n, len(_SPACERS) - 1)
+    found[:, PARTS["spacers"]] = table(known.span[some], spacing, n, len(_SPACERS) - 1)
 
 
 def _count_spreads(genes: Genes, coding: CodingParts, found: IntArray) -> None:

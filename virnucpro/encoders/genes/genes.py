@@ -25,8 +25,6 @@ SPAN: Final = 4_000
 """Maximum bases of a span."""
 LEAST: Final = 30
 """Minimum codons of a gene."""
-BLOCK: Final = 16
-"""Codons of a block: rows of frames are whole blocks."""
 GC_CLASSES: Final = 8
 """Classes of GC content, 10 % each; the first one ends at 20 %, the last one starts at 80 %."""
 UNIT: Final = 8
@@ -77,8 +75,7 @@ class Spans:
     def of(cls, spans: Sequence[bytes]) -> "Spans":
         """Return the letters and frames of spans."""
         lengths = np.fromiter(map(len, spans), np.int64, len(spans))
-        step = 3 * BLOCK
-        width = -(-(int(lengths.max()) + 2) // step) * step
+        width = -(-(int(lengths.max()) + 2) // 3) * 3
         padded = b"".join(span.translate(NUMBERS).ljust(width, b"\x04") for span in spans)
         letters = np.frombuffer(padded, np.uint8).reshape(len(spans), width)
         numbers, unknown = letters & np.uint8(3), letters >> np.uint8(2)

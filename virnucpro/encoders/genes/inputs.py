@@ -15,7 +15,7 @@ from virnucpro.encoders.genes.words import LEVELS, SIDES, WORD_NAMES
 
 WIDTH: Final = DIM + len(WORD_NAMES)
 """Sums of a piece: evidence of spans, then protein words."""
-N_INPUTS: Final = 827
+N_INPUTS: Final = 824
 """Inputs of the record head."""
 FACTS: Final = (
     "genes",
@@ -29,10 +29,10 @@ FACTS: Final = (
 )
 """Numbers of a piece that explain its score; the last columns of its vector."""
 
-_PRIOR: Final = {"words": 60.0, "codons": 40.0, "dipeptides": 80.0, "frame": 40.0}
+_PRIOR: Final = {"words": 60.0, "codons": 40.0, "dipeptides": 80.0, "path": 40.0}
 """Observations at the mean composition that are added to a part's own."""
 _FEW: Final = 2.0
-_SHARES: Final = ("levels", "changes", "lengths", "starts", "stops", "gaps", "motifs", "spacers")
+_SHARES: Final = ("lengths", "starts", "stops", "gaps", "motifs", "spacers")
 
 
 @lru_cache
@@ -46,7 +46,7 @@ def _sums_of_parts() -> dict[str, Float32Array]:
     pairs = sorted({name[1:3] for name in NAMES_OF_4})
     middle = np.array([[name[1:3] == pair for pair in pairs] for name in NAMES_OF_4], np.float32)
     coding = np.concatenate((residues, third), axis=1)
-    return {"words": middle, "codons": coding, "frame": coding}
+    return {"words": middle, "codons": coding, "path": coding}
 
 
 def vectors_of(sums: NDArray[np.integer], means: Float32Array) -> Float32Array:
@@ -87,6 +87,8 @@ def _ratios(part: Mapping[str, Float32Array]) -> Float32Array:
     known, unknown = part["bases"].T
     genes, complete, _, _, codons, score = part["genes"].T
     bases, some = np.maximum(known, 1), np.maximum(genes, 1)
+    path, forward, *steps, path_score = part["steps"].T
+    on_path = path + 1
     spread = part["spreads"].reshape(len(known), 3, 2) / np.maximum(codons, 1)[:, None, None]
     deviation = np.sqrt(np.maximum(64 * spread[:, :, 1] - spread[:, :, 0] ** 2, 0))
     columns = [
@@ -101,6 +103,12 @@ def _ratios(part: Mapping[str, Float32Array]) -> Float32Array:
         score / np.maximum(codons, 1),
         score / bases,
         part["strand"].max(axis=1) / np.maximum(codons, 1),
+        _log(on_path),
+        3 * path / bases,
+        np.maximum(forward, path - forward) / on_path,
+        *(step / on_path for step in steps),
+        path_score / on_path,
+        path_score / bases,
         *spread[:, :, 0].T,
         *deviation.T,
         *(part["small"] / some[:, None]).T,

@@ -181,11 +181,14 @@ def is_known(piece: bytes) -> bool:
     return len(piece.translate(None, b"ACGT")) <= _MOST_UNKNOWN * len(piece)
 
 
-def draw_errors(piece: bytes, rng: np.random.Generator) -> bytes:
-    """Return a piece for training: one of three has errors."""
-    if rng.random() >= _WITH_ERRORS:
-        return piece
-    return with_errors(piece, rng.uniform(0, _MOST_ERRORS), rng)
+def draw_errors(
+    piece: bytes,
+    rng: np.random.Generator,
+    share: float = _WITH_ERRORS,
+    most: float = _MOST_ERRORS,
+) -> bytes:
+    """Return a piece for training: a `share` of them has errors, at a rate up to `most`."""
+    return with_errors(piece, rng.uniform(0, most), rng) if rng.random() < share else piece
 
 
 def with_errors(bases: bytes, rate: float, rng: np.random.Generator) -> bytes:

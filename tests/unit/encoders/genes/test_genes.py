@@ -84,10 +84,11 @@ def test_the_reverse_complement_has_equal_evidence(record, scores):
     for name in evidence.LAYOUT:
         if name == "strand":
             assert part(given, name) == part(mirrored, name)[::-1]
-        elif name not in ("frame", "levels", "changes"):
+        elif name in ("path", "dipeptides", "steps"):
+            differ = np.abs(np.subtract(part(given, name), part(mirrored, name)))
+            assert differ[np.arange(len(differ)) != 1].sum() <= 0.02 * sum(part(given, name)), name
+        else:
             assert part(given, name) == part(mirrored, name), name
-    similar = np.corrcoef(given[evidence.PARTS["frame"]], mirrored[evidence.PARTS["frame"]])
-    assert similar[0, 1] > 0.95
 
 
 @pytest.mark.parametrize("n_bases", [1, 2, 3, 47, 48, 49, 500, 3999])
@@ -143,6 +144,23 @@ def test_borders_see_the_ribosome_binding_site(scores):
         assert part(vector, "spacers") == [0, 1, 0]
 
 
+def test_the_coding_path_follows_a_gene_through_lost_and_added_bases(scores):
+    rng = np.random.default_rng(5)
+    whole, steps = gene(rng, 300), evidence.LAYOUT["steps"]
+    broken = whole[:300] + whole[301:600] + b"A" + whole[600:]
+    for bases in (broken, reverse_complement(broken)):
+        given, expected = evidence_of([bases, whole], scores)
+        counts = dict(zip(steps, part(given, "steps"), strict=True))
+        forward = counts["path codons"] if bases is broken else 0
+        assert counts["frame shifts"] == 2
+        assert counts["strand changes"] == 0
+        assert counts["path starts"] == 1
+        assert counts["forward path codons"] == forward
+        assert counts["path codons"] == pytest.approx(300, abs=12)
+        similar = np.corrcoef(part(given, "dipeptides"), part(expected, "dipeptides"))
+        assert similar[0, 1] > 0.9
+
+
 def test_words_are_those_of_the_protein(scores):
     rng = np.random.default_rng(4)
     one = gene(rng, 300)
@@ -167,7 +185,7 @@ def tensors(scores, record):
 
 @pytest.fixture
 def spec_with(tmp_path):
-    def make(tensors, features=1):
+    def make(tensors, features=2):
         save_file(tensors, tmp_path / "genes.safetensors")
         files, config = {"weights": "genes.safetensors"}, {"features": features}
         dim = N_INPUTS + len(FACTS)

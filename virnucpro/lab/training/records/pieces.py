@@ -18,9 +18,11 @@ from virnucpro.lab.training.weights import PROKARYOTES, is_phage
 
 _LENGTHS: Final = ((300, 2_000), (1_500, 30_000))
 """Shortest and longest pieces of each half; lengths are log-uniform."""
-_A_ROOT_BASE: Final = 0.15
-_A_VIRUS_GROUP: Final = (32, 400)
-_A_HOST_GROUP: Final = (6, 300)
+_ERRORS: Final = ((1 / 3, 0.06), (2 / 3, 0.07))
+"""Share of the pieces of each half that have errors, and the highest rate: long reads have most."""
+_A_ROOT_BASE: Final = 0.2
+_A_VIRUS_GROUP: Final = (40, 530)
+_A_HOST_GROUP: Final = (8, 400)
 _LEAST: Final = 300
 _WORD_BASES: Final = {True: 800_000, False: 200_000}
 """Maximum bases of a group whose words are read: of viruses and prokaryotes, of others."""
@@ -66,7 +68,7 @@ class RecordPieces:
 
 
 def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
-    """Draw pieces of all groups, a third of them with errors; lengths are log-uniform."""
+    """Draw pieces of all groups, half of them with errors; lengths are log-uniform."""
     rng = np.random.default_rng([seed, 3])
     drawn = Drawn([], [], [])
     for (kingdom, _), members in by_group(genomes).items():
@@ -84,12 +86,13 @@ def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
         count = int(np.clip(_A_ROOT_BASE * counted_bases(members) ** 0.5, *limits))
         for choice in rng.choice(len(choices), count, p=weights / weights.sum()).tolist():
             genome, sequence = choices[choice]
-            length = int(np.exp(rng.uniform(*np.log(_LENGTHS[int(rng.integers(2))]))))
+            half = int(rng.integers(2))
+            length = int(np.exp(rng.uniform(*np.log(_LENGTHS[half]))))
             length = min(length, len(sequence))
             start = int(rng.integers(len(sequence) - length + 1))
             piece = sequence[start : start + length]
             if is_known(piece):
-                drawn.bases.append(draw_errors(piece, rng))
+                drawn.bases.append(draw_errors(piece, rng, *_ERRORS[half]))
                 drawn.groups.append(genome.key)
                 drawn.sources.append(genome.source)
     return drawn
