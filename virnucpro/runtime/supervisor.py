@@ -1,7 +1,7 @@
 """The child processes of one parent: start, messages, deadlines, stop and end.
 
-`RankSupervisor` and the dispatcher's `DispatchLoop` use this module and decide which child to
-start, stop or restart.
+`GPUProcessCoordinator` and the dispatcher's `DispatchLoop` use this module and decide which child
+to start, stop or restart.
 """
 
 import atexit
