@@ -4,7 +4,6 @@ Everything runs in the thread that iterates over `DispatchLoop.events`, so no lo
 consumer of the events delays the generator of tasks (backpressure).
 """
 
-import selectors
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import cast
@@ -367,37 +366,21 @@ class DispatchLoop:
             self._dealer.slowest_setup, time.monotonic() - worker.since
         )
         # If no work is left, the worker ends immediately; this is not a failure.
-        worker.enter(State.ENDING if worker.feed.finishing else State.READY)
+        worker.enter(State.ENDING if self._all_answered else State.READY)
         yield WorkerReady(worker.worker_id)
         tasks = self._stream.release()
         if tasks[1]:
-            yield from self._give(worker, tasks)
+            yield from worker.give(tasks)
 
     def _give_all(self, deals: Iterator[tuple[WorkerHandle, Tasks]]) -> Iterator[Event]:
         for worker, tasks in deals:
-            yield from self._give(worker, tasks)
-
-    def _give(self, worker: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
-        refused = worker.give(tasks)
-        if worker.feed.waiting:
-            self._children.watch(
-                worker.feed.descriptor, selectors.EVENT_WRITE, lambda: self._flush(worker)
-            )
-        yield from refused
-
-    def _flush(self, worker: WorkerHandle) -> None:
-        worker.feed.flush()
-        if not worker.feed.waiting:
-            self._children.unwatch(worker.feed.descriptor)
-            if worker.feed.finishing:
-                worker.feed.close()
+            yield from worker.give(tasks)
 
     # --- deaths
 
     def _handle_death(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
         worker_id, code, text = worker.worker_id, exit_name(death.code), worker.how_it_ended(death)
         del self._workers[worker_id]
-        self._children.unwatch(worker.feed.descriptor)
         try:
             if worker.state is State.STARTING and worker.ending is not None:
                 yield self._setup_failed(worker.slot, f"{text} The worker was in its setup.")
@@ -452,12 +435,10 @@ class DispatchLoop:
         self._workers[slot.worker_id] = worker
 
     def _end(self) -> Iterator[Event]:
-        """Close the task pipes of the workers; yield events until all workers have ended."""
+        """Tell the workers that no more tasks follow; yield events until all workers have ended."""
         self._all_answered = True
         for worker in self._workers.values():
-            if not worker.feed.waiting:
-                self._children.unwatch(worker.feed.descriptor)
-            worker.feed.finish()
+            worker.finish()
             if worker.state is State.READY:
                 worker.enter(State.ENDING)
         while self._workers:
@@ -492,10 +473,8 @@ class DispatchLoop:
 
     def _stop(self) -> None:
         """End the remaining workers with SIGTERM, then SIGKILL."""
-        for worker in self._workers.values():
-            self._children.unwatch(worker.feed.descriptor)
-            worker.feed.close()
         for worker_id in self._children.ranks:
+            self._children.send(worker_id, b"")  # for a worker that waits for tasks
             self._children.end(worker_id)
         while self._children.ranks:
             for _ in self._children.step():

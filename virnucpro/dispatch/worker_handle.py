@@ -22,10 +22,8 @@ from virnucpro.dispatch.codec import (
 )
 from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted, TaskTimeout
 from virnucpro.dispatch.stream import Tasks
-from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, WAITING, Assignment, serve
+from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, Assignment, serve
 from virnucpro.runtime.child import Setup
-from virnucpro.runtime.feed import Feed
-from virnucpro.runtime.process import Child, HandedOver
 from virnucpro.runtime.shared import Region, SharedMemory
 from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
@@ -230,28 +228,24 @@ class WorkerHandle:
         self.last_error = ""
         self.finished = False
         self.alone = False
-        self._child: Child | None = None
         self._batch_sizer = BatchSizer(most)
         self._batches: deque[_Batch] = deque()
         self.outstanding = 0
         self._memory = SharedMemory()
-        self._space = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.feed = Feed()
 
     def start(self, children: Supervisor, n_workers: int) -> None:
         """Start the worker's process; raises the errors of `Supervisor.start`."""
         slot = self.slot
         setup = Setup(slot.worker_id, n_workers, os.getpid(), slot.environment, slot.log)
-        arguments = (
-            slot.assignment,
-            self.feed.childs_end,
-            self._memory.childs_end,
-            HandedOver(self._space),
-        )
+        arguments = slot.assignment, self._memory.childs_end
         name = f"virnucpro-worker-{slot.worker_id}"
+        self._children = children
         self._child = children.start(name, setup, serve, arguments)
-        self.feed.close_childs_end()
         self._memory.close_descriptor()
+
+    def finish(self) -> None:
+        """Tell the worker that no more tasks follow, with an empty message."""
+        self._children.send(self.worker_id, b"")
 
     def enter(self, state: State) -> None:
         """Change the state of the worker and record the time of the change."""
@@ -288,11 +282,10 @@ class WorkerHandle:
         elif self.state is not State.READY:
             limits = [("its process did not exit", rules.cleanup_timeout, self.state)]
         elif self.outstanding:
-            assert self._child is not None
             memory, serial = self._memory, self.running
             progress = memory.words[RUNNING], memory.times[PROGRESSED]
             # Bytes in either pipe: the worker makes progress, or waits for the parent.
-            transfer = self._child.reads, self.feed.writes
+            transfer = self._child.reads, self._child.writes
             limits = [("it made no progress", rules.progress_timeout, (progress, transfer))]
             if serial is not None:
                 limits.append((LATE_TASK, rules.task_limit, serial))
@@ -343,7 +336,7 @@ class WorkerHandle:
         if data:
             self._batches.append(_Batch(ids, data))
             self.outstanding += len(data)
-            self.feed.send(*frame)
+            self._children.send(self.worker_id, *frame)
         return refused
 
     def take(
@@ -404,10 +397,8 @@ class WorkerHandle:
         ]
 
     def close(self) -> None:
-        """Free the shared memory and the descriptors of this worker."""
-        self.feed.close()
+        """Free the shared memory of this worker."""
         self._memory.close()
-        os.close(self._space)
 
     def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
         ring = self._memory.downwards
@@ -423,10 +414,6 @@ class WorkerHandle:
                     f"{traceback.format_exc()}The result cannot be unpickled in the parent: return "
                     "plain data, or objects of classes that the parent can import."
                 )
-            finally:  # now the ring has more free space
-                if self._memory.words[WAITING]:
-                    self._memory.words[WAITING] = 0
-                    os.eventfd_write(self._space, 1)
         if body.traceback is None:
             limit = timeout or 0.0  # the mean of tasks that were answered together may be less
             return TaskTimeout(task_id, limit, self.worker_id, seconds=max(seconds, limit))

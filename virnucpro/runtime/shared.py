@@ -105,7 +105,7 @@ class SharedMemory:
     Attributes
     ----------
     words, times
-        Shared numbers: `words` has four int64, `times` four float64 (seconds).
+        Shared numbers: `words` has one int64, `times` two float64 (seconds).
     upwards, downwards
         The ring from the child to the parent, and the ring from the parent to the child.
     """
@@ -118,8 +118,8 @@ class SharedMemory:
             os.ftruncate(self._descriptor, size)
         self._mapping = mmap.mmap(self._descriptor, size)
         self._whole = memoryview(self._mapping)
-        self.words = self._piece(0, 32, "q")
-        self.times: memoryview[float] = self._piece(32, 64, "d")
+        self.words = self._piece(0, 8, "q")
+        self.times: memoryview[float] = self._piece(32, 48, "d")
         middle = _HEADER_BYTES + RING_BYTES
         self.upwards = Ring(self._piece(_HEADER_BYTES, middle, "B"), self._piece(64, 72, "q"))
         self.downwards = Ring(self._piece(middle, size, "B"), self._piece(72, 80, "q"))
