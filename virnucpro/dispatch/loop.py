@@ -37,10 +37,10 @@ from virnucpro.runtime.supervisor import Late, StopMethod, Supervisor
 from virnucpro.runtime.watchdog import Watched
 
 RESERVED_S = 1.0
-"""Minimum seconds for which a task stays reserved for a worker in its setup."""
+"""Minimum seconds for which a task is kept for a worker, until its setup is finished."""
 
 RESERVED_TIMES = 2.0
-"""The reservation lasts this many times as long as the slowest finished setup."""
+"""It is kept for this many times the duration of the slowest finished setup."""
 
 
 class TaskDealer:
@@ -73,45 +73,51 @@ class TaskDealer:
     @property
     def has_takers(self) -> bool:
         """Whether a task waits and a worker can accept this task now."""
-        workers, stream = self._workers.values(), self._stream
-        if stream.suspects:
-            return any(worker.idle for worker in workers)
-        return stream.has_more and any(worker.wanted for worker in workers)
+        if self._stream.suspects:
+            return any(worker.idle for worker in self._workers.values())
+        new = self.new_workers
+        return any(
+            worker.wanted and self._stream.has_more(self._n_kept(worker, new))
+            for worker in self._workers.values()
+        )
 
     @property
-    def has_idle_while_reserved(self) -> bool:
-        """Whether a worker is idle while tasks are reserved for workers in their setup."""
-        stream = self._stream
-        idle = any(worker.idle for worker in self._workers.values())
-        return bool(stream.reserved) and not stream.has_more and idle
+    def new_workers(self) -> list[WorkerHandle]:
+        """Workers without a first task; a task is kept for each of them."""
+        if not self._rules.fair:
+            return []
+        return [
+            worker
+            for worker in self._workers.values()
+            if worker.new and worker.state in {State.STARTING, State.READY}
+        ]
 
-    def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
+    def deal(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
         """Yield each worker that can accept tasks, together with the tasks for this worker.
 
-        A worker gets at most `most` tasks; None for no limit. The caller must send the tasks
-        before it requests the next worker.
+        The caller must send the tasks before it requests the next worker.
         """
+        new = self.new_workers
         for worker in list(self._workers.values()):
             if self._stream.suspects:  # retries first: busy workers get no new tasks
                 if worker.idle:
                     yield worker, self._stream.take_suspect()
                     worker.alone = not worker.idle
                 continue
-            wanted = worker.wanted if most is None else min(most, worker.wanted)
-            if wanted and self._stream.has_more:
-                tasks = self._stream.take(wanted)
+            if wanted := worker.wanted:
+                tasks = self._stream.take(wanted, self._n_kept(worker, new))
                 if tasks[1]:
                     yield worker, tasks
 
-    def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield each idle worker with a task that was reserved for a worker in a slow setup."""
-        surplus = 0
-        if self.has_idle_while_reserved:
-            surplus = len(self._stream.reserved) - self._n_timely_setups
-        for worker in list(self._workers.values()):
-            if surplus > 0 and worker.idle:
-                surplus -= 1
-                yield worker, self._stream.release()
+    def _n_kept(self, worker: WorkerHandle, new: Sequence[WorkerHandle]) -> int:
+        """Return the number of tasks that a worker must leave to the `new` workers.
+
+        If no other tasks are left, an idle worker takes those of workers with a slow setup.
+        """
+        if worker.new or not worker.idle or self._stream.has_more(len(new)):
+            return 0 if worker.new else len(new)
+        latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
+        return sum(one.since > latest for one in new)
 
     def reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
         """Put the tasks of a dead worker back into the stream; yield the events of the death.
@@ -139,13 +145,6 @@ class TaskDealer:
                 yield from worker.start_events(serial)
             yield from self._retry_or_fail(worker, serial, begun_task, text)
         self._stream.put_back(unanswered)
-
-    @property
-    def _n_timely_setups(self) -> int:
-        """Number of workers whose setup is running and is within the expected duration."""
-        latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
-        workers = self._workers.values()
-        return sum(worker.state is State.STARTING and worker.since > latest for worker in workers)
 
     def _retry_or_fail(
         self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
@@ -178,7 +177,7 @@ BARREN = 3
 """Maximum consecutive deaths of a worker before or between tasks; then it is not restarted."""
 
 _TICK_S = 0.05
-"""Maximum sleep in seconds while task starts are reported or reserved tasks may be released."""
+"""Maximum sleep in seconds while task starts are reported, or tasks are kept for a while."""
 
 
 class DispatchLoop:
@@ -264,37 +263,21 @@ class DispatchLoop:
     # --- the run
 
     def _run_tasks(self) -> Iterator[Event]:
-        if self._rules.fair:
-            yield from self._first_tasks()
         while not self._stream.over:
             if self._draining:
                 self._stream.exhausted = True
             if not self._workers:
                 yield from self._give_up()
                 return
-            yield from self._give_all(self._dealer.deal())
-            yield from self._give_all(self._dealer.deal_reserved())
+            for worker, tasks in self._dealer.deal():
+                yield from worker.give(tasks)
             if not self._stream.over:
                 yield from self._wait_for_events(
                     0.0 if self._dealer.has_takers else self._patience()
                 )
 
-    def _first_tasks(self) -> Iterator[Event]:
-        """Wait for a ready worker; then give one task to each ready worker.
-
-        One task is reserved for each worker still in its setup. Yield events of the workers.
-        """
-        while self._workers and not self._draining:
-            if any(worker.state is State.READY for worker in self._workers.values()):
-                break
-            yield from self._wait_for_events(self._patience())
-        starting = sum(worker.state is State.STARTING for worker in self._workers.values())
-        yield from self._give_all(self._dealer.deal(most=1))
-        self._stream.set_aside(starting)
-
     def _patience(self) -> float | None:
-        ticking = self._rules.report_starts or self._dealer.has_idle_while_reserved
-        return _TICK_S if ticking else None
+        return _TICK_S if self._rules.report_starts or self._dealer.new_workers else None
 
     def _wait_for_events(self, patience: float | None) -> Iterator[Event]:
         """Wait at most `patience` seconds for messages of the workers; yield the resulting events.
@@ -368,13 +351,6 @@ class DispatchLoop:
         # If no work is left, the worker ends immediately; this is not a failure.
         worker.enter(State.ENDING if self._all_answered else State.READY)
         yield WorkerReady(worker.worker_id)
-        tasks = self._stream.release()
-        if tasks[1]:
-            yield from worker.give(tasks)
-
-    def _give_all(self, deals: Iterator[tuple[WorkerHandle, Tasks]]) -> Iterator[Event]:
-        for worker, tasks in deals:
-            yield from worker.give(tasks)
 
     # --- deaths
 
@@ -413,20 +389,19 @@ class DispatchLoop:
             )
         elif not self._stream.over:
             try:
-                self._start_worker(worker.slot)
+                self._start_worker(worker.slot, new=worker.new)
             except OSError as error:
                 yield self._setup_failed(worker.slot, f"the restart failed: {error}")
 
     def _setup_failed(self, slot: WorkerSlot, text: str) -> SetupFailed:
-        self._stream.put_back(zip(*self._stream.release(), strict=True))
         gpu_id = slot.assignment.gpu_id
         self._failures.append(f"worker {slot.worker_id} (gpu_id {gpu_id}):\n{text}")
         return SetupFailed(gpu_id, text, slot.worker_id)
 
     # --- start and end
 
-    def _start_worker(self, slot: WorkerSlot) -> None:
-        worker = WorkerHandle(slot, self._most)
+    def _start_worker(self, slot: WorkerSlot, *, new: bool = True) -> None:
+        worker = WorkerHandle(slot, self._most, new=new)
         try:
             worker.start(self._children, len(self._slots))
         except BaseException:

@@ -49,7 +49,7 @@ class Rules:
     one_at_a_time
         Whether a worker gets a task only after it has answered its previous task.
     fair
-        Whether each worker that is still in its setup gets one of the first tasks.
+        Whether a task is kept for each worker that is still in its first setup.
     report_starts
         Whether the run yields `TaskStarted` events.
 
@@ -209,15 +209,20 @@ class WorkerHandle:
         The parameters of the worker.
     most
         Maximum number of tasks in a batch; 0: send single tasks, each after the previous answer.
+    new
+        Whether no process with these parameters has got a task.
 
     Attributes
     ----------
+    new
+        Whether neither this process nor an earlier one has got a task.
     answered, outstanding
         Number of tasks that the worker has answered, and number of sent tasks without an answer.
     """
 
-    def __init__(self, slot: WorkerSlot, most: int) -> None:
+    def __init__(self, slot: WorkerSlot, most: int, *, new: bool) -> None:
         self.slot = slot
+        self.new = new
         self.worker_id = slot.worker_id
         self.gpu_id = slot.assignment.gpu_id
         self.state = State.STARTING
@@ -334,6 +339,7 @@ class WorkerHandle:
             ids, data = [ids[n] for n in kept], [data[n] for n in kept]
             frame = pack_bodies([bodies[n] for n in kept])
         if data:
+            self.new = False
             self._batches.append(_Batch(ids, data))
             self.outstanding += len(data)
             self._children.send(self.worker_id, *frame)

@@ -214,10 +214,14 @@ def test_a_stream_does_not_catch_interrupts():
         Stream(generate(), 10).take(5)
 
 
-def test_reserved_tasks_are_released_or_returned():
-    stream = Stream(range(3), 10)
-    stream.set_aside(2)
-    assert stream.take(1) == (range(2, 3), [2])
-    assert stream.release() == ([0], [0])
-    assert stream.take_all() == ([1], [1])
-    assert stream.release() == ([], [])
+def test_tasks_are_kept_within_the_bound():
+    stream = Stream(range(5), 10)
+    assert stream.take(1, keep=2) == ([2], [2])
+    assert stream.take(9, keep=2) == ([3, 4], [3, 4])
+    assert stream.take(1, keep=2) == ([], [])
+    assert (stream.has_more(keep=2), stream.has_more(keep=1)) == (False, True)
+    assert stream.take(1, keep=1) == ([1], [1])
+    assert stream.take_all() == ([0], [0])
+    bound = Stream(range(5), 1)
+    assert bound.take(1, keep=2) == (range(1), [0])
+    assert not bound.has_more(keep=2)
