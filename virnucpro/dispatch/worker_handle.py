@@ -5,10 +5,9 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 from typing import NamedTuple
 
 from virnucpro.dispatch.codec import (
@@ -101,13 +100,6 @@ LATE_TASK = "it did not finish its task"
 """Error text for a worker that exceeds the time limit of its task."""
 
 
-class CurrentTask(NamedTuple):
-    """The current task of a worker, and when it started (seconds of the monotonic clock)."""
-
-    task_id: int
-    since: float
-
-
 class Ending(NamedTuple):
     """Reason for which the parent kills a worker.
 
@@ -136,28 +128,6 @@ class State(Enum):
     """The setup failed; the process ends without a signal."""
     ENDING = auto()
     """The parent has sent the end of the task stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSlot:
-    """The parameters of a worker, which stay the same when its process is replaced.
-
-    Attributes
-    ----------
-    worker_id
-        Number of the worker; workers on the same device have different numbers.
-    assignment
-        Class, device, seed and keyword arguments of the worker.
-    environment
-        Environment variables of the process, such as CUDA_VISIBLE_DEVICES.
-    log
-        File for the output of the process; None: no redirection.
-    """
-
-    worker_id: int
-    assignment: Assignment
-    environment: Mapping[str, str]
-    log: Path | None
 
 
 @dataclass(slots=True)
@@ -205,8 +175,8 @@ class WorkerHandle:
 
     Parameters
     ----------
-    slot
-        The parameters of the worker.
+    setup, assignment
+        The parameters of the process and of the worker, the same when the process is replaced.
     most
         Maximum number of tasks in a batch; 0: send single tasks, each after the previous answer.
     new
@@ -220,11 +190,12 @@ class WorkerHandle:
         Number of tasks that the worker has answered, and number of sent tasks without an answer.
     """
 
-    def __init__(self, slot: WorkerSlot, most: int, *, new: bool) -> None:
-        self.slot = slot
+    def __init__(self, setup: Setup, assignment: Assignment, most: int, *, new: bool) -> None:
+        self.setup = setup
+        self.assignment = assignment
         self.new = new
-        self.worker_id = slot.worker_id
-        self.gpu_id = slot.assignment.gpu_id
+        self.worker_id = setup.rank
+        self.gpu_id = assignment.gpu_id
         self.state = State.STARTING
         self.since = time.monotonic()
         self.answered = 0
@@ -238,14 +209,12 @@ class WorkerHandle:
         self.outstanding = 0
         self._memory = SharedMemory()
 
-    def start(self, children: Supervisor, n_workers: int) -> None:
+    def start(self, children: Supervisor) -> None:
         """Start the worker's process; raises the errors of `Supervisor.start`."""
-        slot = self.slot
-        setup = Setup(slot.worker_id, n_workers, os.getpid(), slot.environment, slot.log)
-        arguments = slot.assignment, self._memory.childs_end
-        name = f"virnucpro-worker-{slot.worker_id}"
+        arguments = self.assignment, self._memory.childs_end
+        name = f"virnucpro-worker-{self.worker_id}"
         self._children = children
-        self._child = children.start(name, setup, serve, arguments)
+        self._child = children.start(name, self.setup, serve, arguments)
         self._memory.close_descriptor()
 
     def finish(self) -> None:
@@ -305,7 +274,7 @@ class WorkerHandle:
             how = f"was stopped because {self.ending.why}"
         elif how.startswith("killed"):
             how = f"was {how}"
-        log = self.slot.log
+        log = self.setup.log
         where = "" if log is None or str(log) == os.devnull else f" (its output: {log})"
         return f"worker {self.worker_id} {how}{where}.\n{self.last_error}".rstrip()
 
@@ -384,15 +353,18 @@ class WorkerHandle:
             for task_id in ids:
                 yield TaskStarted(task_id, self.worker_id)
 
-    def current_task(self) -> CurrentTask | None:
-        """Return the worker's current task; None if no task runs. Any thread may call this."""
+    def current_task(self) -> tuple[int | None, float | None]:
+        """Return id and start of the running task (monotonic seconds). Any thread may call this.
+
+        Both are None if no task is running.
+        """
         try:
             serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)
         # Race: the memory was closed, or tasks were added, while this thread read them.
         except (ValueError, RuntimeError):
-            return None
-        return CurrentTask(ids[0], since) if ids else None
+            return None, None
+        return (ids[0], since) if ids else (None, None)
 
     def unanswered(self) -> list[tuple[int, object]]:
         """Return id and data of each task without an answer, in the order of sending."""
