@@ -378,7 +378,7 @@ class WorkerHandle:
         """Free the shared memory of this worker."""
         self._memory.close()
 
-    def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
+    def _place(self, pieces: Sequence[memoryview]) -> Region | None:
         ring = self._memory.downwards
         return ring.put(pieces) if ring.fits(pieces) else None
 

@@ -136,18 +136,17 @@ class ResultSender:
             return value.body
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
-    def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
+    def _place(self, pieces: Sequence[memoryview]) -> Region | None:
         """Copy `pieces` into the ring buffer in shared memory; wait for space if necessary.
 
-        Return the regions of the ring buffer that contain the copies. Return None if the pieces are
-        too large or the run stops.
+        Return the region of the copies; None if the pieces are too large or the run stops.
         """
         if not self._ring.fits(pieces):
             return None
-        while (regions := self._ring.put(pieces)) is None and not self.stopping():
+        while (region := self._ring.put(pieces)) is None and not self.stopping():
             self.flush()  # the parent frees only the space of results that it has received
             time.sleep(_ROOM_TICK_S)
-        return regions
+        return region
 
     def _flush_late(self) -> None:
         while True:

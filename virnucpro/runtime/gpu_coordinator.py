@@ -290,7 +290,7 @@ class GPUProcessCoordinator:
 
     def _wait_for_start(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._scheduled or self._over)
+            self._changed.wait_for(lambda: len(self._statuses) == self.world_size or self._over)
         if self._error is not None:
             raise self._error
 
@@ -395,9 +395,12 @@ class GPUProcessCoordinator:
 
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
-        for rank, (at, arguments) in list(self._scheduled.items()):
-            if at > now or self._stopping:
-                continue
+        with self._changed:
+            due = [rank for rank, (at, _) in self._scheduled.items() if at <= now]
+        for rank in due:
+            if self._stopping:
+                break
+            _, arguments = self._scheduled.pop(rank)  # first: once it has failed, it may be renewed
             try:
                 self._start(rank, arguments)
             except OSError as error:
@@ -415,9 +418,6 @@ class GPUProcessCoordinator:
                         begun={},
                     )
                 )
-            with self._changed:
-                del self._scheduled[rank]
-                self._changed.notify_all()
 
     def _start(self, rank: int, arguments: tuple[Any, ...]) -> None:
         assert self._worker_fn is not None

@@ -203,6 +203,29 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(spawn, monkeypatc
     assert "Resource temporarily unavailable" in status.reason
 
 
+def test_a_refused_restart_can_be_renewed_at_once(spawn, monkeypatch):
+    """By a thread that waits for its failure, before the supervisor thread goes on."""
+
+    def refuse(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    ended = ended_with_success(spawn)
+    set_status = ended._set_status
+    with monkeypatch.context() as patch:
+
+        def renew(status):
+            set_status(status)
+            if status.state is WorkerState.FAILED:
+                patch.undo()
+                ended.respawn_worker(0, (9,))
+
+        patch.setattr("virnucpro.runtime.supervisor.Child", refuse)
+        patch.setattr(ended, "_set_status", renew)
+        ended.respawn_worker(0, (9,))
+        assert ended.wait_for_completion(20) == {0: True}
+    assert ended.statuses[0].attempt == 3
+
+
 @pytest.mark.parametrize(
     ("function", "exit_"),
     [
