@@ -249,3 +249,9 @@ def ask_for_numbers(rank, world_size, results_queue):
     results_queue.mark(())
     while (number := results_queue.ask()) is not None:
         results_queue.put((rank, number))
+
+
+def return_what_comes(rank, world_size, results_queue):
+    """Report the data of the parent until they end."""
+    while data := results_queue.receive():
+        results_queue.send(Report(data))

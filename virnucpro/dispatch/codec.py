@@ -30,7 +30,7 @@ _PLAIN_TAG, _BODIES_TAG = b"P", b"B"
 _ANSWERS = struct.Struct("=qd")
 _HEAD_BYTES = struct.Struct("=q")
 
-RingWriter = Callable[[Sequence[memoryview]], Sequence[Region] | None]
+RingWriter = Callable[[Sequence[memoryview]], Region | None]
 """Function that copies pieces into shared memory; returns None if the space is too small."""
 
 
@@ -57,12 +57,12 @@ class Stored(NamedTuple):
     head
         Pickle of the value without its large buffers. Empty if the whole pickle is in shared
         memory; None if the value is of type bytes, which is stored without a pickle.
-    pieces
-        Regions of shared memory that contain the large buffers, the whole pickle, or the bytes.
+    region
+        Place in shared memory of the large buffers, the whole pickle, or the bytes.
     """
 
     head: bytes | None
-    pieces: Sequence[Region]
+    region: Region
 
 
 Body = bytes | memoryview | Stored | Failed
@@ -124,8 +124,8 @@ def _as_body(value: object, place: RingWriter) -> Body:
 
 
 def _stored(head: bytes | None, pieces: Sequence[memoryview], place: RingWriter) -> Stored | None:
-    regions = place(pieces)
-    return None if regions is None else Stored(head, regions)
+    region = place(pieces)
+    return None if region is None else Stored(head, region)
 
 
 def pack_bodies(bodies: Sequence[Body]) -> list[bytes | memoryview]:
@@ -176,16 +176,15 @@ def from_body(body: bytes | memoryview | Stored, ring: Ring) -> object:
     if not isinstance(body, Stored):
         return pickle.loads(body)  # noqa: S301 - written by this very program
     try:
-        if body.head is None:
-            return ring.copy(body.pieces[0], bytes)
-        if not body.head:
-            with ring.view(body.pieces[0]) as view:
-                return pickle.loads(view)  # noqa: S301 - written by this very program
-        # Writable copies, like the original buffers: the space in the ring is reused.
-        buffers = [ring.copy(piece, bytearray) for piece in body.pieces]
-        return pickle.loads(body.head, buffers=buffers)  # noqa: S301 - written by this very program
+        if body.head:
+            # Writable copies, like the original buffers: the space in the ring is reused.
+            buffers = map(bytearray, ring.views(body.region))
+            return pickle.loads(body.head, buffers=buffers)  # noqa: S301 - written by this very program
+        read = bytes if body.head is None else pickle.loads
+        [value] = map(read, ring.views(body.region))
+        return value
     finally:
-        ring.release(body.pieces[-1])
+        ring.release(body.region)
 
 
 def pack_answers(count: int, seconds: float) -> bytes:

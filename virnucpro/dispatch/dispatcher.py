@@ -29,9 +29,10 @@ from virnucpro.dispatch.protocol import (
 )
 from virnucpro.dispatch.stream import Stream
 from virnucpro.dispatch.worker import BaseWorker, Result, Task
-from virnucpro.dispatch.worker_handle import Rules, WorkerSlot
+from virnucpro.dispatch.worker_handle import Rules
 from virnucpro.dispatch.worker_main import Assignment
 from virnucpro.errors import UsageError, WorkerError
+from virnucpro.runtime.child import Setup
 from virnucpro.runtime.devices import Device, devices_of_ranks, parse_devices
 
 _log = logging.getLogger("virnucpro.dispatch")
@@ -435,14 +436,14 @@ class Dispatcher(Generic[Task, Result]):
         busy = {} if loop is None else loop.current_tasks()
         durations = {} if loop is None else loop.durations
         stats = self._stats.as_dict()
+        running = 0
         for worker_id, worker in stats["workers"].items():
-            task = busy.get(worker_id)
+            task, since = busy.get(worker_id, (None, None))
             if task is not None:
                 worker["status"] = "processing"
-            worker["current_task"] = None if task is None else task.task_id
-            worker["task_start_time"] = None if task is None else task.since
+                running = min(in_flight, running + 1)
+            worker["current_task"], worker["task_start_time"] = task, since
             worker["last_duration"] = durations.get(worker_id)
-        running = min(in_flight, len(busy))
         return {"pending": in_flight - running, "running": running, **stats}
 
     @contextmanager
@@ -462,7 +463,7 @@ class Dispatcher(Generic[Task, Result]):
         try:
             slots = self._slots(base_seed, task_timeout, keywords)
             self._stream = Stream(tasks, self.queue_size)
-            self._stats = DispatchStats(slot.worker_id for slot in slots)
+            self._stats = DispatchStats(setup.rank for setup, _ in slots)
             most = max(1, self.queue_size // (2 * len(slots)))
             self._loop = DispatchLoop(slots, self._stream, rules, most)
             with closing(self._loop.events()) as events:
@@ -489,22 +490,21 @@ class Dispatcher(Generic[Task, Result]):
 
     def _slots(
         self, base_seed: int, task_timeout: float | None, keywords: dict[str, Any]
-    ) -> list[WorkerSlot]:
+    ) -> list[tuple[Setup, Assignment]]:
         log = Path(os.devnull) if self.suppress_worker_output else None
         folder = self._log_folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        return [
-            WorkerSlot(
-                worker_id,
-                Assignment(self.worker_cls, gpu_id, base_seed + worker_id, task_timeout, keywords),
-                environment,
-                log if folder is None else folder.absolute() / f"worker-{worker_id}.log",
-            )
-            for worker_id, gpu_id, environment in zip(
-                worker_ids(self.gpu_ids), self.gpu_ids, self._environments, strict=True
-            )
-        ]
+        slots = []
+        for worker_id, gpu_id, environment in zip(
+            worker_ids(self.gpu_ids), self.gpu_ids, self._environments, strict=True
+        ):
+            if folder is not None:
+                log = folder.absolute() / f"worker-{worker_id}.log"
+            setup = Setup(worker_id, len(self.gpu_ids), os.getpid(), environment, log)
+            seed = base_seed + worker_id
+            slots.append((setup, Assignment(self.worker_cls, gpu_id, seed, task_timeout, keywords)))
+        return slots
 
 
 def worker_ids(gpu_ids: Sequence[int]) -> list[int]:

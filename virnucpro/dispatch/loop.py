@@ -4,9 +4,8 @@ Everything runs in the thread that iterates over `DispatchLoop.events`, so no lo
 consumer of the events delays the generator of tasks (backpressure).
 """
 
-import selectors
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import cast
 
 from virnucpro.dispatch.codec import unpack_answers
@@ -23,14 +22,13 @@ from virnucpro.dispatch.protocol import (
 from virnucpro.dispatch.stream import Stream, Tasks
 from virnucpro.dispatch.worker_handle import (
     LATE_TASK,
-    CurrentTask,
     Ending,
     Rules,
     State,
     WorkerHandle,
-    WorkerSlot,
 )
-from virnucpro.dispatch.worker_main import Tag
+from virnucpro.dispatch.worker_main import Assignment, Tag
+from virnucpro.runtime.child import Setup
 from virnucpro.runtime.messages import Failure, Finished, Report
 from virnucpro.runtime.status import Death, exit_name
 from virnucpro.runtime.supervisor import Event as ChildEvent
@@ -38,148 +36,17 @@ from virnucpro.runtime.supervisor import Late, StopMethod, Supervisor
 from virnucpro.runtime.watchdog import Watched
 
 RESERVED_S = 1.0
-"""Minimum seconds for which a task stays reserved for a worker in its setup."""
+"""Minimum seconds for which a task is kept for a worker, until its setup is finished."""
 
 RESERVED_TIMES = 2.0
-"""The reservation lasts this many times as long as the slowest finished setup."""
-
-
-class TaskDealer:
-    """Decides which worker gets which tasks of a stream; the caller sends the tasks.
-
-    If a worker dies, its running task has failed one attempt; its other tasks are reassigned.
-
-    Parameters
-    ----------
-    stream
-        Source of the tasks.
-    workers
-        The workers that are alive, by id; the caller updates this mapping.
-    rules
-        Limits and options of the run.
-
-    Attributes
-    ----------
-    slowest_setup
-        Duration of the slowest finished setup in seconds; 0 before a setup is finished.
-    """
-
-    def __init__(self, stream: Stream, workers: Mapping[int, WorkerHandle], rules: Rules) -> None:
-        self._stream = stream
-        self._workers = workers
-        self._rules = rules
-        self._attempts: dict[int, int] = {}
-        self.slowest_setup = 0.0
-
-    @property
-    def has_takers(self) -> bool:
-        """Whether a task waits and a worker can accept this task now."""
-        workers, stream = self._workers.values(), self._stream
-        if stream.suspects:
-            return any(worker.idle for worker in workers)
-        return stream.has_more and any(worker.wanted for worker in workers)
-
-    @property
-    def has_idle_while_reserved(self) -> bool:
-        """Whether a worker is idle while tasks are reserved for workers in their setup."""
-        stream = self._stream
-        idle = any(worker.idle for worker in self._workers.values())
-        return bool(stream.reserved) and not stream.has_more and idle
-
-    def deal(self, most: int | None = None) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield each worker that can accept tasks, together with the tasks for this worker.
-
-        A worker gets at most `most` tasks; None for no limit. The caller must send the tasks
-        before it requests the next worker.
-        """
-        for worker in list(self._workers.values()):
-            if self._stream.suspects:  # retries first: busy workers get no new tasks
-                if worker.idle:
-                    yield worker, self._stream.take_suspect()
-                    worker.alone = not worker.idle
-                continue
-            wanted = worker.wanted if most is None else min(most, worker.wanted)
-            if wanted and self._stream.has_more:
-                tasks = self._stream.take(wanted)
-                if tasks[1]:
-                    yield worker, tasks
-
-    def deal_reserved(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
-        """Yield each idle worker with a task that was reserved for a worker in a slow setup."""
-        surplus = 0
-        if self.has_idle_while_reserved:
-            surplus = len(self._stream.reserved) - self._n_timely_setups
-        for worker in list(self._workers.values()):
-            if surplus > 0 and worker.idle:
-                surplus -= 1
-                yield worker, self._stream.release()
-
-    def reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
-        """Put the tasks of a dead worker back into the stream; yield the events of the death.
-
-        The first event is `WorkerDied`. If a task was running, its retry or final answer follows.
-
-        Parameters
-        ----------
-        worker
-            The dead worker; call its `close` afterwards.
-        code, text
-            Exit code or name of the signal (None if unknown), and a text: how the worker ended.
-        """
-        unanswered, serial = worker.unanswered(), worker.begun
-        begun = 0 if serial is None else serial - worker.answered
-        if begun > 1 and worker.running is None:
-            # A finished task without a sent result may be the cause: each is retried alone.
-            self._stream.suspects.extend(unanswered[:begun])
-            unanswered, serial = unanswered[begun:], None
-        begun_task = None if serial is None else unanswered.pop(begun - 1)
-        task_id = None if begun_task is None else begun_task[0]
-        yield WorkerDied(worker.worker_id, code, task_id, text)
-        if begun_task is not None and serial is not None:
-            if self._rules.report_starts:
-                yield from worker.start_events(serial)
-            yield from self._retry_or_fail(worker, serial, begun_task, text)
-        self._stream.put_back(unanswered)
-
-    @property
-    def _n_timely_setups(self) -> int:
-        """Number of workers whose setup is running and is within the expected duration."""
-        latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self.slowest_setup)
-        workers = self._workers.values()
-        return sum(worker.state is State.STARTING and worker.since > latest for worker in workers)
-
-    def _retry_or_fail(
-        self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
-    ) -> Iterator[Event]:
-        """Retry or answer the task that a worker was running when it died; yield the event.
-
-        If the task did not cause the death, the task is reassigned and no event is yielded.
-        """
-        task_id, ending = task[0], worker.ending
-        if ending is not None and ending.serial != serial:
-            # The late task was answered just before the kill: this task is not the cause.
-            self._stream.put_back([task])
-            return
-        if ending is not None and ending.timed_out:
-            limit = self._rules.task_timeout or 0.0
-            yield TaskTimeout(task_id, limit, worker.worker_id, seconds=worker.seconds_in_task)
-            return
-        attempt = self._attempts.get(task_id, 0) + 1
-        if attempt < self._rules.max_attempts:
-            self._attempts[task_id] = attempt
-            self._stream.suspects.extend([task])
-            yield TaskRetried(task_id, attempt, text, worker.worker_id)
-        else:
-            text = f"{text} The worker was running this task (attempt {attempt})."
-            seconds = worker.seconds_in_task
-            yield TaskError(task_id, text, worker.worker_id, status="died", seconds=seconds)
+"""It is kept for this many times the duration of the slowest finished setup."""
 
 
 BARREN = 3
 """Maximum consecutive deaths of a worker before or between tasks; then it is not restarted."""
 
 _TICK_S = 0.05
-"""Maximum sleep in seconds while task starts are reported or reserved tasks may be released."""
+"""Maximum sleep in seconds while task starts are reported, or tasks are kept for a while."""
 
 
 class DispatchLoop:
@@ -188,7 +55,7 @@ class DispatchLoop:
     Parameters
     ----------
     slots
-        Parameters of the workers.
+        For each worker, the parameters of its process and its own parameters.
     stream
         The tasks. The caller of `events` must increase ``stream.delivered`` for each answer.
     rules
@@ -203,7 +70,11 @@ class DispatchLoop:
     """
 
     def __init__(
-        self, slots: Sequence[WorkerSlot], stream: Stream, rules: Rules, most: int
+        self,
+        slots: Sequence[tuple[Setup, Assignment]],
+        stream: Stream,
+        rules: Rules,
+        most: int,
     ) -> None:
         self._slots = slots
         self._stream = stream
@@ -214,18 +85,20 @@ class DispatchLoop:
         self._workers: dict[int, WorkerHandle] = {}
         self._barren: dict[int, int] = {}
         self.durations: dict[int, float] = {}
-        self._dealer = TaskDealer(stream, self._workers, rules)
+        self._attempts: dict[int, int] = {}
+        self._slowest_setup = 0.0
         self._all_answered = False
         self._failures: list[str] = []
         self._draining = False
         self._terminated = False
         self._gave_up = False
 
-    def current_tasks(self) -> dict[int, CurrentTask]:
-        """Return the current task of each busy worker by worker id. Any thread may call this."""
-        workers = self._workers.copy().values()
-        tasks = {worker.worker_id: worker.current_task() for worker in workers}
-        return {worker_id: task for worker_id, task in tasks.items() if task is not None}
+    def current_tasks(self) -> dict[int, tuple[int | None, float | None]]:
+        """Return id and start of each worker's current task by worker id. Any thread may call this.
+
+        See `WorkerHandle.current_task`.
+        """
+        return {key: worker.current_task() for key, worker in self._workers.copy().items()}
 
     def drain(self) -> None:
         """Read no more tasks; answer the tasks in memory, then end. Any thread may call this."""
@@ -248,8 +121,8 @@ class DispatchLoop:
             The error of the generator of tasks, raised when its earlier tasks are answered.
         """
         try:
-            for slot in self._slots:
-                self._start_worker(slot)
+            for setup, assignment in self._slots:
+                self._start_worker(setup, assignment)
             yield from self._run_tasks()
             yield from self._end()
             self._raise_what_is_left()
@@ -265,37 +138,19 @@ class DispatchLoop:
     # --- the run
 
     def _run_tasks(self) -> Iterator[Event]:
-        if self._rules.fair:
-            yield from self._first_tasks()
         while not self._stream.over:
             if self._draining:
                 self._stream.exhausted = True
             if not self._workers:
                 yield from self._give_up()
                 return
-            yield from self._give_all(self._dealer.deal())
-            yield from self._give_all(self._dealer.deal_reserved())
+            for worker, tasks in self._deal():
+                yield from worker.give(tasks)
             if not self._stream.over:
-                yield from self._wait_for_events(
-                    0.0 if self._dealer.has_takers else self._patience()
-                )
-
-    def _first_tasks(self) -> Iterator[Event]:
-        """Wait for a ready worker; then give one task to each ready worker.
-
-        One task is reserved for each worker still in its setup. Yield events of the workers.
-        """
-        while self._workers and not self._draining:
-            if any(worker.state is State.READY for worker in self._workers.values()):
-                break
-            yield from self._wait_for_events(self._patience())
-        starting = sum(worker.state is State.STARTING for worker in self._workers.values())
-        yield from self._give_all(self._dealer.deal(most=1))
-        self._stream.set_aside(starting)
+                yield from self._wait_for_events(0.0 if self._has_takers else self._patience())
 
     def _patience(self) -> float | None:
-        ticking = self._rules.report_starts or self._dealer.has_idle_while_reserved
-        return _TICK_S if ticking else None
+        return _TICK_S if self._rules.report_starts or self._new_workers else None
 
     def _wait_for_events(self, patience: float | None) -> Iterator[Event]:
         """Wait at most `patience` seconds for messages of the workers; yield the resulting events.
@@ -344,7 +199,7 @@ class DispatchLoop:
             yield from self._ready(worker)
         elif tag == Tag.SETUP_FAILED:
             worker.enter(State.FAILED)
-            yield self._setup_failed(worker.slot, str(rest, "utf-8"))
+            yield self._setup_failed(worker, str(rest, "utf-8"))
         elif tag == Tag.CLEANUP_FAILED:
             yield CleanupFailed(worker.gpu_id, str(rest, "utf-8"), worker.worker_id)
 
@@ -363,44 +218,70 @@ class DispatchLoop:
             yield from worker.take(frame, count, seconds, self._rules.task_timeout)
 
     def _ready(self, worker: WorkerHandle) -> Iterator[Event]:
-        self._dealer.slowest_setup = max(
-            self._dealer.slowest_setup, time.monotonic() - worker.since
-        )
+        self._slowest_setup = max(self._slowest_setup, time.monotonic() - worker.since)
         # If no work is left, the worker ends immediately; this is not a failure.
-        worker.enter(State.ENDING if worker.feed.finishing else State.READY)
+        worker.enter(State.ENDING if self._all_answered else State.READY)
         yield WorkerReady(worker.worker_id)
-        tasks = self._stream.release()
-        if tasks[1]:
-            yield from self._give(worker, tasks)
 
-    def _give_all(self, deals: Iterator[tuple[WorkerHandle, Tasks]]) -> Iterator[Event]:
-        for worker, tasks in deals:
-            yield from self._give(worker, tasks)
+    # --- which worker gets which tasks
 
-    def _give(self, worker: WorkerHandle, tasks: Tasks) -> Iterator[Event]:
-        refused = worker.give(tasks)
-        if worker.feed.waiting:
-            self._children.watch(
-                worker.feed.descriptor, selectors.EVENT_WRITE, lambda: self._flush(worker)
-            )
-        yield from refused
+    @property
+    def _has_takers(self) -> bool:
+        """Whether a task waits and a worker can accept this task now."""
+        if self._stream.suspects:
+            return any(worker.idle for worker in self._workers.values())
+        new = self._new_workers
+        return any(
+            worker.wanted and self._stream.has_more(self._n_kept(worker, new))
+            for worker in self._workers.values()
+        )
 
-    def _flush(self, worker: WorkerHandle) -> None:
-        worker.feed.flush()
-        if not worker.feed.waiting:
-            self._children.unwatch(worker.feed.descriptor)
-            if worker.feed.finishing:
-                worker.feed.close()
+    @property
+    def _new_workers(self) -> list[WorkerHandle]:
+        """Workers without a first task; a task is kept for each of them."""
+        if not self._rules.fair:
+            return []
+        return [
+            worker
+            for worker in self._workers.values()
+            if worker.new and worker.state in {State.STARTING, State.READY}
+        ]
+
+    def _deal(self) -> Iterator[tuple[WorkerHandle, Tasks]]:
+        """Yield each worker that can accept tasks, together with the tasks for this worker.
+
+        The caller must send the tasks before it requests the next worker.
+        """
+        new = self._new_workers
+        for worker in list(self._workers.values()):
+            if self._stream.suspects:  # retries first: busy workers get no new tasks
+                if worker.idle:
+                    yield worker, self._stream.take_suspect()
+                    worker.alone = not worker.idle
+                continue
+            if wanted := worker.wanted:
+                tasks = self._stream.take(wanted, self._n_kept(worker, new))
+                if tasks[1]:
+                    yield worker, tasks
+
+    def _n_kept(self, worker: WorkerHandle, new: Sequence[WorkerHandle]) -> int:
+        """Return the number of tasks that a worker must leave to the `new` workers.
+
+        If no other tasks are left, an idle worker takes those of workers with a slow setup.
+        """
+        if worker.new or not worker.idle or self._stream.has_more(len(new)):
+            return 0 if worker.new else len(new)
+        latest = time.monotonic() - max(RESERVED_S, RESERVED_TIMES * self._slowest_setup)
+        return sum(one.since > latest for one in new)
 
     # --- deaths
 
     def _handle_death(self, worker: WorkerHandle, death: Death) -> Iterator[Event]:
         worker_id, code, text = worker.worker_id, exit_name(death.code), worker.how_it_ended(death)
         del self._workers[worker_id]
-        self._children.unwatch(worker.feed.descriptor)
         try:
             if worker.state is State.STARTING and worker.ending is not None:
-                yield self._setup_failed(worker.slot, f"{text} The worker was in its setup.")
+                yield self._setup_failed(worker, f"{text} The worker was in its setup.")
             elif worker.state is State.STARTING:
                 yield WorkerDied(worker_id, code, None, f"{text} The worker was in its setup.")
                 yield from self._replace(worker, text, barren=True)
@@ -410,7 +291,7 @@ class DispatchLoop:
                     yield CleanupFailed(worker.gpu_id, text, worker_id)
             elif worker.state is not State.FAILED:
                 barren = worker.begun is None and not worker.answered
-                yield from self._dealer.reassign(worker, code, text)
+                yield from self._reassign(worker, code, text)
                 yield from self._replace(worker, text, barren=barren)
         finally:
             worker.close()
@@ -425,39 +306,88 @@ class DispatchLoop:
         self._barren[worker_id] = self._barren.get(worker_id, 0) + 1 if barren else 0
         if self._barren[worker_id] >= BARREN:
             yield self._setup_failed(
-                worker.slot,
+                worker,
                 f"died {BARREN} times in a row before its first task; last failure: {how}",
             )
         elif not self._stream.over:
             try:
-                self._start_worker(worker.slot)
+                self._start_worker(worker.setup, worker.assignment, new=worker.new)
             except OSError as error:
-                yield self._setup_failed(worker.slot, f"the restart failed: {error}")
+                yield self._setup_failed(worker, f"the restart failed: {error}")
 
-    def _setup_failed(self, slot: WorkerSlot, text: str) -> SetupFailed:
-        self._stream.put_back(zip(*self._stream.release(), strict=True))
-        gpu_id = slot.assignment.gpu_id
-        self._failures.append(f"worker {slot.worker_id} (gpu_id {gpu_id}):\n{text}")
-        return SetupFailed(gpu_id, text, slot.worker_id)
+    def _setup_failed(self, worker: WorkerHandle, text: str) -> SetupFailed:
+        self._failures.append(f"worker {worker.worker_id} (gpu_id {worker.gpu_id}):\n{text}")
+        return SetupFailed(worker.gpu_id, text, worker.worker_id)
+
+    def _reassign(self, worker: WorkerHandle, code: int | str | None, text: str) -> Iterator[Event]:
+        """Put the tasks of a dead worker back into the stream; yield the events of the death.
+
+        The first event is `WorkerDied`. If a task was running, its retry or final answer follows.
+
+        Parameters
+        ----------
+        worker
+            The dead worker; call its `close` afterwards.
+        code, text
+            Exit code or name of the signal (None if unknown), and a text: how the worker ended.
+        """
+        unanswered, serial = worker.unanswered(), worker.begun
+        begun = 0 if serial is None else serial - worker.answered
+        if begun > 1 and worker.running is None:
+            # A finished task without a sent result may be the cause: each is retried alone.
+            self._stream.suspects.extend(unanswered[:begun])
+            unanswered, serial = unanswered[begun:], None
+        begun_task = None if serial is None else unanswered.pop(begun - 1)
+        task_id = None if begun_task is None else begun_task[0]
+        yield WorkerDied(worker.worker_id, code, task_id, text)
+        if begun_task is not None and serial is not None:
+            if self._rules.report_starts:
+                yield from worker.start_events(serial)
+            yield from self._retry_or_fail(worker, serial, begun_task, text)
+        self._stream.put_back(unanswered)
+
+    def _retry_or_fail(
+        self, worker: WorkerHandle, serial: int, task: tuple[int, object], text: str
+    ) -> Iterator[Event]:
+        """Retry or answer the task that a worker was running when it died; yield the event.
+
+        If the task did not cause the death, the task is reassigned and no event is yielded.
+        """
+        task_id, ending = task[0], worker.ending
+        if ending is not None and ending.serial != serial:
+            # The late task was answered just before the kill: this task is not the cause.
+            self._stream.put_back([task])
+            return
+        if ending is not None and ending.timed_out:
+            limit = self._rules.task_timeout or 0.0
+            yield TaskTimeout(task_id, limit, worker.worker_id, seconds=worker.seconds_in_task)
+            return
+        attempt = self._attempts.get(task_id, 0) + 1
+        if attempt < self._rules.max_attempts:
+            self._attempts[task_id] = attempt
+            self._stream.suspects.extend([task])
+            yield TaskRetried(task_id, attempt, text, worker.worker_id)
+        else:
+            text = f"{text} The worker was running this task (attempt {attempt})."
+            seconds = worker.seconds_in_task
+            yield TaskError(task_id, text, worker.worker_id, status="died", seconds=seconds)
 
     # --- start and end
 
-    def _start_worker(self, slot: WorkerSlot) -> None:
-        worker = WorkerHandle(slot, self._most)
+    def _start_worker(self, setup: Setup, assignment: Assignment, *, new: bool = True) -> None:
+        worker = WorkerHandle(setup, assignment, self._most, new=new)
         try:
-            worker.start(self._children, len(self._slots))
+            worker.start(self._children)
         except BaseException:
             worker.close()
             raise
-        self._workers[slot.worker_id] = worker
+        self._workers[worker.worker_id] = worker
 
     def _end(self) -> Iterator[Event]:
-        """Close the task pipes of the workers; yield events until all workers have ended."""
+        """Tell the workers that no more tasks follow; yield events until all workers have ended."""
         self._all_answered = True
         for worker in self._workers.values():
-            if not worker.feed.waiting:
-                self._children.unwatch(worker.feed.descriptor)
-            worker.feed.finish()
+            worker.finish()
             if worker.state is State.READY:
                 worker.enter(State.ENDING)
         while self._workers:
@@ -475,9 +405,7 @@ class DispatchLoop:
     def _raise_what_is_left(self) -> None:
         if self._gave_up:
             what = (
-                "All workers failed"
-                if self._dealer.slowest_setup
-                else "All workers failed during setup"
+                "All workers failed" if self._slowest_setup else "All workers failed during setup"
             )
             raise RuntimeError(f"{what}:\n{self._all_failures()}") from self._stream.error
         if self._stream.error is not None:
@@ -492,10 +420,8 @@ class DispatchLoop:
 
     def _stop(self) -> None:
         """End the remaining workers with SIGTERM, then SIGKILL."""
-        for worker in self._workers.values():
-            self._children.unwatch(worker.feed.descriptor)
-            worker.feed.close()
         for worker_id in self._children.ranks:
+            self._children.send(worker_id, b"")  # for a worker that waits for tasks
             self._children.end(worker_id)
         while self._children.ranks:
             for _ in self._children.step():

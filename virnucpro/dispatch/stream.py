@@ -25,8 +25,6 @@ class Stream:
 
     Attributes
     ----------
-    reserved
-        Tasks that are kept for workers that are still in their setup, one task per worker.
     suspects
         Tasks to retry because they may have killed their worker. A worker runs a suspect without
         other tasks in its queue.
@@ -42,7 +40,6 @@ class Stream:
         self._source: Iterator[object] = iter(source)
         self._bound = bound
         self._again: deque[tuple[int, object]] = deque()
-        self.reserved: deque[tuple[int, object]] = deque()
         self.suspects: deque[tuple[int, object]] = deque()
         self.taken = 0
         self.delivered = 0
@@ -54,24 +51,31 @@ class Stream:
         """Number of tasks in memory: read from the source, answer not delivered."""
         return self.taken - self.delivered
 
-    @property
-    def has_more(self) -> bool:
-        """Whether a task can be taken: a task to reassign, or a new task from the source."""
-        return bool(self._again) or (not self.exhausted and self.in_flight < self._bound)
+    def has_more(self, keep: int = 0) -> bool:
+        """Return whether `take` may return a task."""
+        keep = min(keep, self._bound - 1)
+        return len(self._again) > keep or (not self.exhausted and self.in_flight < self._bound)
 
     @property
     def over(self) -> bool:
         """Whether the stream has ended: no more tasks are read, all answers are delivered."""
         return self.exhausted and not self.in_flight
 
-    def take(self, count: int) -> Tasks:
+    def take(self, count: int, keep: int = 0) -> Tasks:
         """Remove up to `count` tasks from the stream; return their ids and their data.
 
-        Tasks to reassign come first. If there are none, new tasks are read from the source.
+        Tasks to reassign come first. If there are none, new tasks are read from the source. The
+        next `keep` tasks are left in the stream.
         """
-        if self._again:
-            return _pop(self._again, count)
-        return self._pull(count)
+        keep = min(keep, self._bound - 1)  # one task is always allowed
+        if keep:
+            self._again.extend(zip(*self._pull(count + keep - len(self._again)), strict=True))
+        elif not self._again:
+            return self._pull(count)
+        self._again.rotate(-keep)
+        tasks = _pop(self._again, min(count, len(self._again) - keep))
+        self._again.rotate(keep)
+        return tasks
 
     def put_back(self, tasks: Iterable[tuple[int, object]]) -> None:
         """Put tasks at the front of the queue of tasks to reassign, in the given order."""
@@ -84,23 +88,10 @@ class Stream:
         """
         return _pop(self.suspects)
 
-    def set_aside(self, count: int) -> None:
-        """Read up to `count` tasks from the source and keep them for workers in their setup."""
-        ids, data = self._pull(count)
-        self.reserved.extend(zip(ids, data, strict=True))
-
-    def release(self) -> Tasks:
-        """Remove one task that was reserved for a worker in its setup; return its id and its data.
-
-        The id and the data are returned as two lists. Both are empty if no task is reserved.
-        """
-        return _pop(self.reserved)
-
     def take_all(self) -> Tasks:
-        """Remove all tasks to retry, reserved tasks and tasks to reassign; return ids and data."""
-        for waiting in (self.suspects, self.reserved):
-            self._again.extend(waiting)
-            waiting.clear()
+        """Remove all tasks to retry and to reassign; return ids and data."""
+        self._again.extend(self.suspects)
+        self.suspects.clear()
         return _pop(self._again, len(self._again))
 
     def _pull(self, count: int) -> Tasks:

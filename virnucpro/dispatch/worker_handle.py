@@ -5,10 +5,9 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 from typing import NamedTuple
 
 from virnucpro.dispatch.codec import (
@@ -22,10 +21,8 @@ from virnucpro.dispatch.codec import (
 )
 from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted, TaskTimeout
 from virnucpro.dispatch.stream import Tasks
-from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, WAITING, Assignment, serve
+from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, Assignment, serve
 from virnucpro.runtime.child import Setup
-from virnucpro.runtime.feed import Feed
-from virnucpro.runtime.process import Child, HandedOver
 from virnucpro.runtime.shared import Region, SharedMemory
 from virnucpro.runtime.status import Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
@@ -51,7 +48,7 @@ class Rules:
     one_at_a_time
         Whether a worker gets a task only after it has answered its previous task.
     fair
-        Whether each worker that is still in its setup gets one of the first tasks.
+        Whether a task is kept for each worker that is still in its first setup.
     report_starts
         Whether the run yields `TaskStarted` events.
 
@@ -103,13 +100,6 @@ LATE_TASK = "it did not finish its task"
 """Error text for a worker that exceeds the time limit of its task."""
 
 
-class CurrentTask(NamedTuple):
-    """The current task of a worker, and when it started (seconds of the monotonic clock)."""
-
-    task_id: int
-    since: float
-
-
 class Ending(NamedTuple):
     """Reason for which the parent kills a worker.
 
@@ -138,28 +128,6 @@ class State(Enum):
     """The setup failed; the process ends without a signal."""
     ENDING = auto()
     """The parent has sent the end of the task stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSlot:
-    """The parameters of a worker, which stay the same when its process is replaced.
-
-    Attributes
-    ----------
-    worker_id
-        Number of the worker; workers on the same device have different numbers.
-    assignment
-        Class, device, seed and keyword arguments of the worker.
-    environment
-        Environment variables of the process, such as CUDA_VISIBLE_DEVICES.
-    log
-        File for the output of the process; None: no redirection.
-    """
-
-    worker_id: int
-    assignment: Assignment
-    environment: Mapping[str, str]
-    log: Path | None
 
 
 @dataclass(slots=True)
@@ -207,21 +175,27 @@ class WorkerHandle:
 
     Parameters
     ----------
-    slot
-        The parameters of the worker.
+    setup, assignment
+        The parameters of the process and of the worker, the same when the process is replaced.
     most
         Maximum number of tasks in a batch; 0: send single tasks, each after the previous answer.
+    new
+        Whether no process with these parameters has got a task.
 
     Attributes
     ----------
+    new
+        Whether neither this process nor an earlier one has got a task.
     answered, outstanding
         Number of tasks that the worker has answered, and number of sent tasks without an answer.
     """
 
-    def __init__(self, slot: WorkerSlot, most: int) -> None:
-        self.slot = slot
-        self.worker_id = slot.worker_id
-        self.gpu_id = slot.assignment.gpu_id
+    def __init__(self, setup: Setup, assignment: Assignment, most: int, *, new: bool) -> None:
+        self.setup = setup
+        self.assignment = assignment
+        self.new = new
+        self.worker_id = setup.rank
+        self.gpu_id = assignment.gpu_id
         self.state = State.STARTING
         self.since = time.monotonic()
         self.answered = 0
@@ -230,28 +204,22 @@ class WorkerHandle:
         self.last_error = ""
         self.finished = False
         self.alone = False
-        self._child: Child | None = None
         self._batch_sizer = BatchSizer(most)
         self._batches: deque[_Batch] = deque()
         self.outstanding = 0
         self._memory = SharedMemory()
-        self._space = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.feed = Feed()
 
-    def start(self, children: Supervisor, n_workers: int) -> None:
+    def start(self, children: Supervisor) -> None:
         """Start the worker's process; raises the errors of `Supervisor.start`."""
-        slot = self.slot
-        setup = Setup(slot.worker_id, n_workers, os.getpid(), slot.environment, slot.log)
-        arguments = (
-            slot.assignment,
-            self.feed.childs_end,
-            self._memory.childs_end,
-            HandedOver(self._space),
-        )
-        name = f"virnucpro-worker-{slot.worker_id}"
-        self._child = children.start(name, setup, serve, arguments)
-        self.feed.close_childs_end()
+        arguments = self.assignment, self._memory.childs_end
+        name = f"virnucpro-worker-{self.worker_id}"
+        self._children = children
+        self._child = children.start(name, self.setup, serve, arguments)
         self._memory.close_descriptor()
+
+    def finish(self) -> None:
+        """Tell the worker that no more tasks follow, with an empty message."""
+        self._children.send(self.worker_id, b"")
 
     def enter(self, state: State) -> None:
         """Change the state of the worker and record the time of the change."""
@@ -288,11 +256,10 @@ class WorkerHandle:
         elif self.state is not State.READY:
             limits = [("its process did not exit", rules.cleanup_timeout, self.state)]
         elif self.outstanding:
-            assert self._child is not None
             memory, serial = self._memory, self.running
             progress = memory.words[RUNNING], memory.times[PROGRESSED]
             # Bytes in either pipe: the worker makes progress, or waits for the parent.
-            transfer = self._child.reads, self.feed.writes
+            transfer = self._child.reads, self._child.writes
             limits = [("it made no progress", rules.progress_timeout, (progress, transfer))]
             if serial is not None:
                 limits.append((LATE_TASK, rules.task_limit, serial))
@@ -307,7 +274,7 @@ class WorkerHandle:
             how = f"was stopped because {self.ending.why}"
         elif how.startswith("killed"):
             how = f"was {how}"
-        log = self.slot.log
+        log = self.setup.log
         where = "" if log is None or str(log) == os.devnull else f" (its output: {log})"
         return f"worker {self.worker_id} {how}{where}.\n{self.last_error}".rstrip()
 
@@ -341,9 +308,10 @@ class WorkerHandle:
             ids, data = [ids[n] for n in kept], [data[n] for n in kept]
             frame = pack_bodies([bodies[n] for n in kept])
         if data:
+            self.new = False
             self._batches.append(_Batch(ids, data))
             self.outstanding += len(data)
-            self.feed.send(*frame)
+            self._children.send(self.worker_id, *frame)
         return refused
 
     def take(
@@ -385,15 +353,18 @@ class WorkerHandle:
             for task_id in ids:
                 yield TaskStarted(task_id, self.worker_id)
 
-    def current_task(self) -> CurrentTask | None:
-        """Return the worker's current task; None if no task runs. Any thread may call this."""
+    def current_task(self) -> tuple[int | None, float | None]:
+        """Return id and start of the running task (monotonic seconds). Any thread may call this.
+
+        Both are None if no task is running.
+        """
         try:
             serial, since = self.running, self._memory.times[STARTED]
             ids = [] if serial is None else self.ids_between(serial - 1, serial)
         # Race: the memory was closed, or tasks were added, while this thread read them.
         except (ValueError, RuntimeError):
-            return None
-        return CurrentTask(ids[0], since) if ids else None
+            return None, None
+        return (ids[0], since) if ids else (None, None)
 
     def unanswered(self) -> list[tuple[int, object]]:
         """Return id and data of each task without an answer, in the order of sending."""
@@ -404,12 +375,10 @@ class WorkerHandle:
         ]
 
     def close(self) -> None:
-        """Free the shared memory and the descriptors of this worker."""
-        self.feed.close()
+        """Free the shared memory of this worker."""
         self._memory.close()
-        os.close(self._space)
 
-    def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
+    def _place(self, pieces: Sequence[memoryview]) -> Region | None:
         ring = self._memory.downwards
         return ring.put(pieces) if ring.fits(pieces) else None
 
@@ -423,10 +392,6 @@ class WorkerHandle:
                     f"{traceback.format_exc()}The result cannot be unpickled in the parent: return "
                     "plain data, or objects of classes that the parent can import."
                 )
-            finally:  # now the ring has more free space
-                if self._memory.words[WAITING]:
-                    self._memory.words[WAITING] = 0
-                    os.eventfd_write(self._space, 1)
         if body.traceback is None:
             limit = timeout or 0.0  # the mean of tasks that were answered together may be less
             return TaskTimeout(task_id, limit, self.worker_id, seconds=max(seconds, limit))

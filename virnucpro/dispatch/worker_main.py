@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import select
 import threading
 import time
 import traceback
@@ -28,7 +27,6 @@ from virnucpro.dispatch.codec import (
     unpack,
 )
 from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable, file_of, import_file
-from virnucpro.runtime.feed import read_messages
 from virnucpro.runtime.messages import Report, WorkerChannel
 from virnucpro.runtime.shared import Region, Ring, SharedMemory
 from virnucpro.runtime.signals import call_on_alarm, call_on_stop, ignore_stops, set_alarm
@@ -36,10 +34,8 @@ from virnucpro.runtime.signals import call_on_alarm, call_on_stop, ignore_stops,
 FLUSH_S = 0.002
 """Maximum seconds that a result waits for further results of its batch."""
 
-WAITING = 1
-"""Index of the shared number that is 1 while the worker waits for space in the ring."""
-
-_SPACE_TICK_S = 0.01
+_ROOM_TICK_S = 0.001
+"""Seconds between two looks for space in the ring. The parent reads as much as is in the ring."""
 
 
 class Tag:
@@ -62,10 +58,6 @@ class ResultSender:
         The pipe to the parent.
     ring
         Ring buffer in shared memory for large results.
-    words
-        Integers in shared memory; one integer shows whether the worker waits for space in the ring.
-    space
-        Descriptor through which the parent signals free space in the ring.
     beat
         Function that records progress; it is called at each step of sending a result.
     """
@@ -74,8 +66,6 @@ class ResultSender:
         self,
         channel: WorkerChannel,
         ring: Ring,
-        words: memoryview,
-        space: int,
         beat: Callable[[], object],
     ) -> None:
         self.values: list[object] = []
@@ -84,8 +74,6 @@ class ResultSender:
         self._disowned = False
         self._channel = channel
         self._ring = ring
-        self._words = words
-        self._space = space
         self._beat = beat
         self._lock = threading.Lock()
         self._busy = threading.Event()
@@ -148,31 +136,17 @@ class ResultSender:
             return value.body
         return value if isinstance(value, Failed) else pickle.dumps(value, 5)
 
-    def _place(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
+    def _place(self, pieces: Sequence[memoryview]) -> Region | None:
         """Copy `pieces` into the ring buffer in shared memory; wait for space if necessary.
 
-        Return the regions of the ring buffer that contain the copies. Return None if the pieces are
-        too large or the run stops.
+        Return the region of the copies; None if the pieces are too large or the run stops.
         """
         if not self._ring.fits(pieces):
             return None
-        regions: Sequence[Region] | None = self._ring.put(pieces)
-        if regions is None:
+        while (region := self._ring.put(pieces)) is None and not self.stopping():
             self.flush()  # the parent frees only the space of results that it has received
-            regions = self._wait_for_room(pieces)
-        return regions
-
-    def _wait_for_room(self, pieces: Sequence[memoryview]) -> Sequence[Region] | None:
-        while not self.stopping():
-            self._words[WAITING] = 1
-            regions = self._ring.put(pieces)
-            if regions is not None:
-                self._words[WAITING] = 0
-                return regions
-            # Race: the parent may check just before the number is set, so the wait is short.
-            if select.select([self._space], [], [], _SPACE_TICK_S)[0]:
-                os.eventfd_read(self._space)
-        return None
+            time.sleep(_ROOM_TICK_S)
+        return region
 
     def _flush_late(self) -> None:
         while True:
@@ -300,18 +274,15 @@ def serve(
     _world_size: int,
     channel: WorkerChannel,
     assignment: Assignment,
-    feed: int,
     shared: int,
-    space: int,
 ) -> None:
     """Run setup, tasks and cleanup of one worker; called by `virnucpro.runtime.child.run_child`.
 
-    `feed`, `shared` and `space` are descriptors: of the pipe with tasks, of the shared memory, and
-    of the signal of the parent that the ring buffer has free space.
+    `shared` is a descriptor of the shared memory.
     """
     memory = SharedMemory(shared)
     beat = partial(_beat, memory.times)
-    sender = ResultSender(channel, memory.upwards, memory.words, space, beat)
+    sender = ResultSender(channel, memory.upwards, beat)
     try:
         worker = assignment.worker_cls()
         worker._beat = beat  # noqa: SLF001 - the dispatcher's part of it
@@ -323,7 +294,7 @@ def serve(
     interrupter = Interrupter(assignment.task_timeout)
     sender.stopping = lambda: interrupter.stopping
     sender.report(Tag.READY)
-    _TaskLoop(worker, memory, sender, interrupter).run(feed)
+    _TaskLoop(worker, memory, sender, interrupter).run(channel)
     ignore_stops()
     try:
         worker.cleanup()
@@ -354,9 +325,9 @@ class _TaskLoop:
         ring = memory.downwards
         self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
 
-    def run(self, feed: int) -> None:
-        """Run the tasks from the pipe `feed`, until the pipe ends or the run stops."""
-        for message in read_messages(feed):
+    def run(self, channel: WorkerChannel) -> None:
+        """Run the parent's tasks until it sends an empty message or ends, or the run stops."""
+        while message := channel.receive():
             plain, values = unpack(message)
             process = self._plain if plain else self._sealed
             self._sender.begin()

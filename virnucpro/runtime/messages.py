@@ -2,8 +2,8 @@
 
 An encoded message has three parts: one byte for its type, the length of its content (8 bytes, big
 endian), and the content. The content is JSON or, for a report, a pickle. The parent unpickles a
-report only when a caller gets it from the results queue. The answer to `Ask` takes the same channel
-in the other direction: its length, and a pickle.
+report only when a caller gets it from the results queue. The parent's data, such as the answer to
+`Ask`, take the same channel in the other direction: their length (8 bytes) and the bytes.
 """
 
 import json
@@ -21,8 +21,11 @@ from virnucpro.errors import WorkerError
 _HEADER = struct.Struct(">cQ")
 _LENGTH = struct.Struct(">Q")
 
+_READ_SIZE = 1 << 16
+"""Size in bytes of the buffer with data of the parent."""
+
 MOST_ANSWER_BYTES = 1 << 16
-"""Maximum size of a pickled answer: the empty buffer of a socket holds it, so no write blocks."""
+"""Maximum size of a pickled answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,15 @@ def encode(message: Message) -> tuple[bytes, bytes]:
     return _HEADER.pack(_TAGS[type(message)], len(body)), body
 
 
+def frame(*parts: bytes | memoryview) -> list[memoryview]:
+    """Return data for a child, joined from the given parts, as pieces to write in order."""
+    length = sum(map(len, parts))
+    head = _LENGTH.pack(length)
+    if length < _READ_SIZE:
+        return [memoryview(b"".join((head, *parts)))]
+    return [memoryview(part) for part in (head, *parts)]
+
+
 def encode_answer(payload: object) -> bytes:
     """Return the answer to an `Ask` as bytes.
 
@@ -118,7 +130,7 @@ def encode_answer(payload: object) -> bytes:
             f"an answer of {len(body):,} bytes is too large for a worker: send at most "
             f"{MOST_ANSWER_BYTES:,} bytes, such as the path of a file"
         )
-    return _LENGTH.pack(len(body)) + body
+    return body
 
 
 class Decoder:
@@ -189,6 +201,7 @@ class WorkerChannel:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._reader = os.fdopen(descriptor, "rb", buffering=_READ_SIZE, closefd=False)
         # Re-entrant: a signal handler that sends during a send gets an error, not a deadlock.
         self._lock = threading.RLock()
         self._torn = False
@@ -239,8 +252,19 @@ class WorkerChannel:
             If the parent has ended.
         """
         self.send(Ask())
-        length = _LENGTH.unpack(self._read(_LENGTH.size))[0]
-        return pickle.loads(self._read(length))  # noqa: S301 - written by this worker's own parent
+        answer = self.receive()
+        if answer is None:
+            raise BrokenPipeError("the parent of this worker has ended")
+        return pickle.loads(answer)  # noqa: S301 - written by this worker's own parent
+
+    def receive(self) -> bytes | None:
+        """Wait for data of the parent; return them, or None if the parent has ended."""
+        head = self._reader.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return None
+        length = _LENGTH.unpack(head)[0]
+        data = self._reader.read(length)
+        return data if len(data) == length else None
 
     def flush_progress(self) -> None:
         """Send the last progress message if it was not sent yet."""
@@ -269,15 +293,6 @@ class WorkerChannel:
             for part in encode(message):
                 self._write(part)
             self._torn = False
-
-    def _read(self, size: int) -> bytes:
-        received = b""
-        while len(received) < size:
-            part = os.read(self._descriptor, size - len(received))
-            if not part:
-                raise BrokenPipeError("the parent of this worker has ended")
-            received += part
-        return received
 
     def _write(self, part: bytes) -> None:
         left = memoryview(part)

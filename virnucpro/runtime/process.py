@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import current_process, get_context, reduction, resource_tracker
@@ -15,7 +16,7 @@ from multiprocessing.context import SpawnContext as SpawnContext
 from multiprocessing.context import SpawnProcess as SpawnProcess
 
 from virnucpro.errors import UsageError
-from virnucpro.runtime.messages import Decoder, Message
+from virnucpro.runtime.messages import Decoder, Message, frame
 from virnucpro.runtime.signals import STOPPING
 from virnucpro.runtime.status import UNGUARDED_CODE
 
@@ -126,6 +127,11 @@ class Child:
         process was started.
     OSError
         If the system cannot create a process or a descriptor.
+
+    Attributes
+    ----------
+    reads, writes
+        Numbers of successful reads and writes of the pipe. A change is progress of the child.
     """
 
     def __init__(
@@ -150,7 +156,8 @@ class Child:
                     argument.close()
         os.set_blocking(ours.fileno(), False)
         self.process = process
-        self.reads = 0
+        self.reads = self.writes = 0
+        self._unsent: deque[memoryview] = deque()
         self._pipe = ours
         self._decoder = Decoder()
         self._pidfd = _pidfd(process)
@@ -202,12 +209,31 @@ class Child:
         self.process.join(0)  # multiprocessing keeps a process, and its descriptors, until joined
         return self.process.exitcode
 
-    def send(self, data: bytes) -> bool:
-        """Write `data` to the child without blocking; return whether all of it was written."""
+    def send(self, *parts: bytes | memoryview) -> bool:
+        """Send data, joined from the given parts, without blocking; see `flush`."""
+        self._unsent += frame(*parts)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Write unsent data until the pipe is full; return whether none are left.
+
+        Data for a dead child, or through a closed pipe, are discarded.
+        """
         try:
-            return not self._pipe.closed and os.write(self._pipe.fileno(), data) == len(data)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            while self._unsent and not self._pipe.closed:
+                part = self._unsent[0]
+                written = os.write(self._pipe.fileno(), part)
+                self.writes += 1
+                if written < len(part):
+                    self._unsent[0] = part[written:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
             return False
+        except (BrokenPipeError, ConnectionResetError):  # its sentinel reports the child's death
+            pass
+        self._unsent.clear()
+        return True
 
     def signal(self, signum: signal.Signals) -> None:
         """Send a signal to the child process if it is alive."""

@@ -5,8 +5,8 @@ The memory has no name in a file system, so no file is left if the processes are
 
 import mmap
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from virnucpro.runtime.process import HandedOver
 
@@ -15,17 +15,15 @@ RING_BYTES = 16 << 20
 
 _HEADER_BYTES = 4096
 
-_Copy = TypeVar("_Copy", bytes, bytearray)
-
 
 class Region(NamedTuple):
-    """Location of a piece of data in a ring: its offset and its length in bytes.
+    """Location of pieces of data, one after the other, in a ring: offset and sizes in bytes.
 
-    `end` is the position after the piece, in bytes since the first byte written to the ring.
+    `end` is the position after them, in bytes since the first byte written to the ring.
     """
 
     start: int
-    length: int
+    sizes: tuple[int, ...]
     end: int
 
 
@@ -47,41 +45,31 @@ class Ring:
 
     def fits(self, pieces: Sequence[memoryview]) -> bool:
         """Return whether the pieces together have at most half of the ring's size."""
-        # Half: a piece that does not fit at the end is stored at the beginning; the rest is unused.
+        # Half: pieces that do not fit at the end are stored at the beginning; the rest is unused.
         return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
 
-    def put(self, pieces: Sequence[memoryview]) -> list[Region] | None:
-        """Copy all pieces into the ring; return their regions, or None if the ring is too full."""
-        before = self._written
-        regions: list[Region] = []
-        for piece in pieces:
-            region = self._put(piece, empty=self._consumed[0] == before and not regions)
-            if region is None:
-                self._written = before
-                return None
-            regions.append(region)
-        return regions
-
-    def _put(self, piece: memoryview, *, empty: bool) -> Region | None:
-        size, length = len(self._area), piece.nbytes
-        start = self._written % size
+    def put(self, pieces: Sequence[memoryview]) -> Region | None:
+        """Copy the pieces into the ring; return their region, or None if the ring is too full."""
+        size, sizes = len(self._area), tuple(piece.nbytes for piece in pieces)
+        length, start = sum(sizes), self._written % size
         begin = self._written if start + length <= size else self._written + size - start
-        end = begin + length
-        if length > size or (end - self._consumed[0] > size and not empty):
+        end, is_empty = begin + length, self._consumed[0] == self._written
+        if length > size or (end - self._consumed[0] > size and not is_empty):
             return None
-        start = begin % size
-        self._area[start : start + length] = piece.cast("B")
+        at = start = begin % size
+        for piece in pieces:
+            self._area[at : at + piece.nbytes] = piece.cast("B")
+            at += piece.nbytes
         self._written = end
-        return Region(start, length, end)
+        return Region(start, sizes, end)
 
-    def view(self, region: Region) -> memoryview:
-        """Return the data of a region without a copy (a memoryview), valid until `release`."""
-        return self._area[region.start : region.start + region.length]
-
-    def copy(self, region: Region, kind: type[_Copy]) -> _Copy:
-        """Return a copy of the data of a region, as an object of the type `kind`."""
-        with self.view(region) as view:
-            return kind(view)
+    def views(self, region: Region) -> Iterator[memoryview]:
+        """Yield each piece of a region without a copy, valid until the next one is requested."""
+        at = region.start
+        for size in region.sizes:
+            with self._area[at : at + size] as view:
+                yield view
+            at += size
 
     def release(self, region: Region) -> None:
         """Allow the writer to overwrite this region and all earlier regions."""
@@ -105,7 +93,7 @@ class SharedMemory:
     Attributes
     ----------
     words, times
-        Shared numbers: `words` has four int64, `times` four float64 (seconds).
+        Shared numbers: `words` has one int64, `times` two float64 (seconds).
     upwards, downwards
         The ring from the child to the parent, and the ring from the parent to the child.
     """
@@ -118,8 +106,8 @@ class SharedMemory:
             os.ftruncate(self._descriptor, size)
         self._mapping = mmap.mmap(self._descriptor, size)
         self._whole = memoryview(self._mapping)
-        self.words = self._piece(0, 32, "q")
-        self.times: memoryview[float] = self._piece(32, 64, "d")
+        self.words = self._piece(0, 8, "q")
+        self.times: memoryview[float] = self._piece(32, 48, "d")
         middle = _HEADER_BYTES + RING_BYTES
         self.upwards = Ring(self._piece(_HEADER_BYTES, middle, "B"), self._piece(64, 72, "q"))
         self.downwards = Ring(self._piece(middle, size, "B"), self._piece(72, 80, "q"))

@@ -1,7 +1,7 @@
 """The child processes of one parent: start, messages, deadlines, stop and end.
 
-`RankSupervisor` and the dispatcher's `DispatchLoop` use this module and decide which child to
-start, stop or restart.
+`GPUProcessCoordinator` and the dispatcher's `DispatchLoop` use this module and decide which child
+to start, stop or restart.
 """
 
 import atexit
@@ -61,6 +61,8 @@ class _Member:
         after SIGTERM; no further wait after SIGKILL.
     started
         Whether the child is set up, so that it can write its stack traces on request.
+    waits_for_room
+        Whether there are unsent data for the child.
     """
 
     child: Child
@@ -68,6 +70,7 @@ class _Member:
     stop_method: StopMethod | None = None
     due: float = float("inf")
     started: bool = False
+    waits_for_room: bool = False
 
 
 class Supervisor:
@@ -103,7 +106,7 @@ class Supervisor:
         self._owner = os.getpid()
         self._selector = selectors.EpollSelector()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.watch(self._wake, selectors.EVENT_READ, lambda: os.eventfd_read(self._wake))
+        self._selector.register(self._wake, selectors.EVENT_READ)
         # Runs before multiprocessing's own exit hook, which waits for the children.
         atexit.register(self._kill_at_exit)
 
@@ -141,16 +144,6 @@ class Supervisor:
                 self._selector.register(descriptor, selectors.EVENT_READ, rank)
         return child
 
-    def watch(self, descriptor: int, events: int, callback: Callable[[], object]) -> None:
-        """Make `step` call `callback` whenever this file descriptor is ready for `events`."""
-        if descriptor not in self._selector.get_map():
-            self._selector.register(descriptor, events, callback)
-
-    def unwatch(self, descriptor: int) -> None:
-        """Stop watching a file descriptor; no effect if the descriptor is not watched."""
-        with suppress(KeyError, ValueError):  # ValueError: -1, a closed descriptor
-            self._selector.unregister(descriptor)
-
     def wake(self) -> None:
         """End the current or next sleep of `step`. Threads and signal handlers may call this."""
         with self._lock:
@@ -166,10 +159,12 @@ class Supervisor:
         if member.stop_method is None or member.stop_method < method:
             self._stop(member, method)
 
-    def send(self, rank: int, data: bytes) -> None:
-        """Write `data` to a child. Kill a child that cannot take it, since it would wait for it."""
-        if not self._members[rank].child.send(data):
-            self.end(rank, StopMethod.KILL)
+    def send(self, rank: int, *parts: bytes | memoryview) -> None:
+        """Send data, joined from the given parts, to a child; `step` writes what does not fit now.
+
+        The child gets them from `WorkerChannel.receive`.
+        """
+        self._await_room(rank, sent=self._members[rank].child.send(*parts))
 
     def distrust(self, rank: int) -> None:
         """Kill a child that sent invalid messages, and ignore its further messages."""
@@ -187,13 +182,18 @@ class Supervisor:
         ready = self._selector.select(self._patience(timeout))
         self._woke = woke = time.monotonic()
         dead = []
-        for key, _ in ready:
-            if callable(key.data):
-                key.data()
-            elif key.fd == self._members[key.data].child.sentinel:
+        for key, events in ready:
+            if key.data is None:
+                os.eventfd_read(self._wake)
+                continue
+            member = self._members[key.data]
+            if key.fd == member.child.sentinel:
                 dead.append(key.data)
-            else:
-                yield from self._read(key.data, self._members[key.data].child.messages())
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._await_room(key.data, sent=member.child.flush())
+            if events & selectors.EVENT_READ:
+                yield from self._read(key.data, member.child.messages())
         for rank in dead:
             yield from self._remove_child(rank)
         # After the messages, which may be progress. Uses the wake time: later ones are unread.
@@ -242,15 +242,27 @@ class Supervisor:
         if not stuck:
             yield from self._read(rank, child.messages(dead=True))
         member = self._members.pop(rank)
-        self.unwatch(child.sentinel)
+        self._unwatch(child.sentinel)
         self._leave_pipe(member)
         death = Death(None if stuck else child.exit_code(), child.unfinished, stuck)
         child.close()
         yield rank, death
 
+    def _await_room(self, rank: int, *, sent: bool) -> None:
+        """Watch the pipe of a child also for room, until all data are `sent`."""
+        member = self._members[rank]
+        if member.waits_for_room == sent and member.pipe >= 0:
+            member.waits_for_room = not sent
+            room = 0 if sent else selectors.EVENT_WRITE
+            self._selector.modify(member.pipe, selectors.EVENT_READ | room, rank)
+
     def _leave_pipe(self, member: _Member) -> None:
-        self.unwatch(member.pipe)
+        self._unwatch(member.pipe)
         member.pipe = -1
+
+    def _unwatch(self, descriptor: int) -> None:
+        with suppress(KeyError, ValueError):  # ValueError: -1, a closed descriptor
+            self._selector.unregister(descriptor)
 
     def _end_late(self, woke: float) -> Iterator[tuple[int, Event]]:
         tick = self._watchdog.tick

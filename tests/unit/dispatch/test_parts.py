@@ -95,7 +95,7 @@ def test_a_ring_transfers_all_bytes_in_order(lengths, held):
 
     def read():
         region, data = waiting.popleft()
-        assert bytes(reader.view(region)) == data
+        assert [bytes(view) for view in reader.views(region)] == [data]
         reader.release(region)
 
     for number, length in enumerate(lengths):
@@ -103,7 +103,7 @@ def test_a_ring_transfers_all_bytes_in_order(lengths, held):
         while (region := writer.put([memoryview(data)])) is None:
             assert waiting, "an empty ring has room"
             read()
-        waiting.append((region[0], data))
+        waiting.append((region, data))
         if len(waiting) > held:
             read()
     while waiting:
@@ -117,10 +117,10 @@ def test_a_ring_stores_all_pieces_or_none():
     assert ring.fits([two, two, one])
     assert not ring.fits([five, one])
     for _ in range(30):
-        regions = ring.put([two, two, one])
-        assert [bytes(ring.view(region)) for region in regions] == [b"22", b"22", b"1"]
+        region = ring.put([two, two, one])
+        assert [bytes(view) for view in ring.views(region)] == [b"22", b"22", b"1"]
         assert ring.put([two, five]) is None
-        ring.release(regions[-1])
+        ring.release(region)
 
 
 @given(st.lists(st.one_of(st.integers(), st.text(), st.binary(), st.none(), st.floats(0, 1))))
@@ -157,7 +157,7 @@ def test_other_values_have_one_pickle_each():
             st.sampled_from([LARGE - 1, LARGE, LARGE + 7]).map(
                 lambda size: bytes([size % 251]) * size
             ),
-            st.sampled_from([Failed(None), Failed("why"), Stored(b"head", (Region(1, 2, 3),))]),
+            st.sampled_from([Failed(None), Failed("why"), Stored(b"head", Region(1, (2,), 3))]),
         ),
         max_size=6,
     )
@@ -214,10 +214,14 @@ def test_a_stream_does_not_catch_interrupts():
         Stream(generate(), 10).take(5)
 
 
-def test_reserved_tasks_are_released_or_returned():
-    stream = Stream(range(3), 10)
-    stream.set_aside(2)
-    assert stream.take(1) == (range(2, 3), [2])
-    assert stream.release() == ([0], [0])
-    assert stream.take_all() == ([1], [1])
-    assert stream.release() == ([], [])
+def test_tasks_are_kept_within_the_bound():
+    stream = Stream(range(5), 10)
+    assert stream.take(1, keep=2) == ([2], [2])
+    assert stream.take(9, keep=2) == ([3, 4], [3, 4])
+    assert stream.take(1, keep=2) == ([], [])
+    assert (stream.has_more(keep=2), stream.has_more(keep=1)) == (False, True)
+    assert stream.take(1, keep=1) == ([1], [1])
+    assert stream.take_all() == ([0], [0])
+    bound = Stream(range(5), 1)
+    assert bound.take(1, keep=2) == (range(1), [0])
+    assert not bound.has_more(keep=2)

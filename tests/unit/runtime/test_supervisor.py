@@ -14,7 +14,6 @@ from cases import slow
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.process import SpawnProcess
-from virnucpro.runtime.rank_supervisor import RankSupervisor
 from virnucpro.runtime.status import WorkerState
 from virnucpro.runtime.watchdog import Deadlines
 
@@ -106,11 +105,11 @@ def test_a_process_that_survives_sigkill_is_reported(spawn, monkeypatch):
 def test_a_supervisor_that_does_not_stop_its_workers_is_reported(spawn, monkeypatch):
     for name in ("TERMINATE_GRACE_S", "KILL_GRACE_S"):
         monkeypatch.setattr(f"virnucpro.runtime.supervisor.{name}", 0.05)
-    monkeypatch.setattr("virnucpro.runtime.rank_supervisor._EXTRA_S", 0.1)
+    monkeypatch.setattr("virnucpro.runtime.gpu_coordinator._EXTRA_S", 0.1)
     coordinator = spawn("hang")
     free = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(RankSupervisor, "_stop_unneeded", lambda _: free.wait(20))
+        patch.setattr(GPUProcessCoordinator, "_stop_unneeded", lambda _: free.wait(20))
         try:
             with pytest.raises(WorkerError, match="did not stop the workers"):
                 coordinator.terminate_all()
@@ -126,7 +125,7 @@ def test_a_supervisor_that_does_not_stop_its_workers_is_reported(spawn, monkeypa
 
 def test_a_failure_of_the_supervision_ends_all_waits(spawn, monkeypatch):
     coordinator = spawn("hang")
-    monkeypatch.setattr(RankSupervisor, "_handle_event", lambda *_: 1 / 0)
+    monkeypatch.setattr(GPUProcessCoordinator, "_handle_event", lambda *_: 1 / 0)
     with pytest.raises(WorkerError, match="supervisor thread failed") as caught:
         coordinator.wait_for_completion(20)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -135,7 +134,7 @@ def test_a_failure_of_the_supervision_ends_all_waits(spawn, monkeypatch):
 
 def test_the_thread_ends_with_the_last_worker(spawn):
     coordinator = spawn("echo")
-    thread = coordinator._supervisor._thread
+    thread = coordinator._thread
     coordinator.wait_for_completion(20)
     thread.join(20)
     assert not thread.is_alive()
@@ -147,7 +146,7 @@ def test_a_fork_of_the_parent_leaves_the_workers_alone(spawn, tmp_path):
     pid = os.fork()
     if pid == 0:
         try:
-            coordinator._supervisor._children._kill_at_exit()
+            coordinator._children._kill_at_exit()
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
@@ -202,6 +201,29 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(spawn, monkeypatc
     status = ended.statuses[0]
     assert (status.state, status.attempt, len(status.faults)) == (WorkerState.FAILED, 2, 1)
     assert "Resource temporarily unavailable" in status.reason
+
+
+def test_a_refused_restart_can_be_renewed_at_once(spawn, monkeypatch):
+    """By a thread that waits for its failure, before the supervisor thread goes on."""
+
+    def refuse(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    ended = ended_with_success(spawn)
+    set_status = ended._set_status
+    with monkeypatch.context() as patch:
+
+        def renew(status):
+            set_status(status)
+            if status.state is WorkerState.FAILED:
+                patch.undo()
+                ended.respawn_worker(0, (9,))
+
+        patch.setattr("virnucpro.runtime.supervisor.Child", refuse)
+        patch.setattr(ended, "_set_status", renew)
+        ended.respawn_worker(0, (9,))
+        assert ended.wait_for_completion(20) == {0: True}
+    assert ended.statuses[0].attempt == 3
 
 
 @pytest.mark.parametrize(
