@@ -69,10 +69,15 @@ class RankTask:
 
 
 class Assignment(NamedTuple):
-    """A unit that a rank computes next, and the rows of this unit at which ranks died."""
+    """A unit that a rank computes next, and the rows of this unit at which ranks died.
+
+    `prefetch` is false for a unit that a rank held when it died: its rows must not be tokenised in
+    advance, or the cause of a second death would be unknown, too.
+    """
 
     unit: int
     findings: Findings
+    prefetch: bool = True
 
 
 UnitSource: TypeAlias = Iterator[Assignment]
