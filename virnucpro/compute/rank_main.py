@@ -17,11 +17,11 @@ from virnucpro.bundles.manifest import Classifier
 from virnucpro.compute.claims import RoundShare
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import shapes_of
-from virnucpro.run.options import EmbeddingsDtype
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import Findings
+from virnucpro.store.schema import EmbeddingsDtype
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
