@@ -23,6 +23,7 @@ from virnucpro.errors import (
     VirnucproError,
     WorkerError,
 )
+from virnucpro.lazy import imported_at_first_use
 
 TYPE_CHECKING = False  # importing typing takes most of the time of this import
 if TYPE_CHECKING:
@@ -89,18 +90,8 @@ _MODULES = {
 }
 """Module in `virnucpro.api` of each name that is imported at its first use."""
 
-
 if not TYPE_CHECKING:  # type checkers would accept every name
-
-    def __getattr__(name: str) -> object:
-        """Import a name of the Python API at its first use."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module  # noqa: PLC0415 - needed only here
-
-        value: object = getattr(import_module(f"virnucpro.api.{_MODULES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = imported_at_first_use(__name__, _MODULES, "virnucpro.api")
 
 
 def __dir__() -> list[str]:

@@ -1,14 +1,17 @@
 """Optional packages, which the extras of pyproject.toml install."""
 
-import platform
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from virnucpro import __version__
 from virnucpro.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "anndata": ("anndata",),
@@ -46,10 +49,30 @@ def require_extra(extra: str, purpose: str) -> None:
 @cache
 def versions_of(*packages: str) -> Mapping[str, str]:
     """Return the versions of virnucpro, Python and packages, ``"not installed"`` if one is not."""
-    versions = {"virnucpro": __version__, "python": platform.python_version()}
-    for name in packages:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
+    python = "{}.{}.{}".format(*sys.version_info)
+    return {
+        "virnucpro": __version__,
+        "python": python,
+        **{name: _version(name) for name in packages},
+    }
+
+
+def entry_points(group: str) -> Iterable["EntryPoint"]:
+    """Return what the installed packages offer in a group."""
+    from importlib import metadata  # noqa: PLC0415 - takes as long as Python's start
+
+    return metadata.entry_points(group=group)
+
+
+def _version(package: str) -> str:
+    spec = find_spec(package)
+    if spec is None:
+        return "not installed"
+    # The folder's name has it: the metadata in it take long to parse.
+    beside = Path(spec.origin or "").parents[1]
+    found = [path.name for path in beside.glob(f"{package}-*.dist-info")]
+    if len(found) == 1:
+        return found[0].removesuffix(".dist-info").partition("-")[2]
+    from importlib import metadata  # noqa: PLC0415 - see entry_points
+
+    return metadata.version(package)

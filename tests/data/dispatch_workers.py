@@ -10,7 +10,7 @@ import time
 from multiprocessing import parent_process
 from pathlib import Path
 
-from virnucpro.dispatch import BaseWorker, Dispatcher, WorkerUnusable
+from virnucpro.dispatch import BaseWorker, WorkerUnusable
 from virnucpro.dispatch import worker_main as dispatch_serving
 from virnucpro.runtime.messages import WorkerChannel
 
@@ -159,6 +159,8 @@ class Worker(BaseWorker):
         return len(data)
 
     def nested(self, count):
+        from virnucpro.dispatch import Dispatcher  # of a parent
+
         results = []
         Dispatcher(Worker, [0]).run(range(count), lambda _, result, __: results.append(result))
         return results

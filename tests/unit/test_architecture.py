@@ -64,6 +64,8 @@ def test_only_the_runtime_starts_and_signals_processes():
         (BEFORE_THE_DEVICE_MASK, "torch"),
         # A rank imports the main script before it sets the number of numpy's threads.
         (["virnucpro.cli.main"], "numpy"),
+        # A worker needs nothing of its parent.
+        (["virnucpro.dispatch.worker_main", "virnucpro.launch"], "virnucpro.dispatch.dispatcher"),
     ],
 )
 def test_early_imports_stay_light(modules, unwanted):

@@ -245,7 +245,7 @@ def _refuse_control(path: Path, content: object) -> None:
     remaining = [content]
     while remaining:
         match remaining.pop():
-            case str(text) if any(_controls(letter) for letter in text):
+            case str(text) if not text.isprintable() and any(map(_controls, text)):
                 raise BundleError(
                     f"{path}: the manifest contains control characters in {text[:60]!a}. "
                     "Get the bundle again."

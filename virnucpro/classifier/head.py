@@ -161,8 +161,8 @@ class _Layer(NamedTuple):
     @classmethod
     def of(cls, weight: RealArray, bias: RealArray) -> Self:
         """Return the layer of a matrix ``(n_inputs, n_outputs)`` and a bias."""
-        blocks = _diagonal_blocks(weight.astype(np.float64))
-        return cls(np.ascontiguousarray(blocks), bias.astype(np.float64))
+        blocks = _diagonal_blocks(weight)
+        return cls(np.ascontiguousarray(blocks, np.float64), bias.astype(np.float64))
 
     def outputs(self, x: FloatArray) -> FloatArray:
         """Return ``(n, n_blocks * n_outputs)`` of inputs ``(n, n_blocks * n_inputs)``."""
@@ -175,14 +175,15 @@ class _Layer(NamedTuple):
         return result
 
 
-def _diagonal_blocks(matrix: FloatArray) -> FloatArray:
+def _diagonal_blocks(matrix: RealArray) -> RealArray:
     """Return the most equal blocks ``(n, rows, columns)`` with only zeros outside of them."""
     rows, columns = matrix.shape
-    common = gcd(rows, columns)
+    common, used = gcd(rows, columns), np.ascontiguousarray(matrix != 0)
+    n_used = np.count_nonzero(used)
     for n in (n for n in range(common, 1, -1) if common % n == 0):
-        grid = matrix.reshape(n, rows // n, n, columns // n)
-        blocks: FloatArray = grid[np.arange(n), :, np.arange(n)]
-        if np.count_nonzero(blocks) == np.count_nonzero(matrix):
+        in_blocks, shape = np.arange(n), (n, rows // n, n, columns // n)
+        if np.count_nonzero(used.reshape(shape)[in_blocks, :, in_blocks]) == n_used:
+            blocks: RealArray = matrix.reshape(shape)[in_blocks, :, in_blocks]
             return blocks
     return matrix[None]
 

@@ -172,7 +172,8 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the command line.
 
-    For speed, options are added only to the commands whose names occur in `words`.
+    For speed, options are added only to the commands whose names occur in `words`, and others
+    are listed only if the first word is no command.
     """
     parser = _Parser(
         prog="virnucpro",
@@ -183,7 +184,10 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"virnucpro {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     listed = [(group, *entry) for group, members in _GROUPS.items() for entry in members.items()]
+    first = [name for _, name, _ in listed if words[:1] == [name]]
     for group, name, text in listed:
+        if first and name not in first:
+            continue
         command = commands.add_parser(name, help=text)
         if name in words:
             folder = "commands.cluster" if group == "Many machines" else "commands"
@@ -195,7 +199,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def full_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line with the options of all commands."""
-    return _parser([name for members in _GROUPS.values() for name in members])
+    return _parser(["", *(name for members in _GROUPS.values() for name in members)])
 
 
 def _complain(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -30,10 +30,12 @@ from virnucpro.encoders.device import (
 from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.registry import config_of, load_encoder, shapes_of
 from virnucpro.errors import DeviceError
-from virnucpro.run.job import Job
 from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.policy import TaskSpan
 from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
+
+if TYPE_CHECKING:
+    from virnucpro.run.job import Job
 
 _LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
     "fp16": ("fp32", "bf16"),
@@ -444,7 +446,7 @@ class Models:
         self.width = self.parts[0].columns + max(part.n_facts for part in self.parts)
 
     @classmethod
-    def of(cls, job: Job, kind: Kind) -> Self:
+    def of(cls, job: "Job", kind: Kind) -> Self:
         """Load encoders and classifier of a job on a device of a kind; errors as for `Models`."""
         precision, tokens = job.settled_precision, BATCH_TOKENS[kind]
         return cls(job.encoders, job.head, kind, precision, tokens, others=job.others)

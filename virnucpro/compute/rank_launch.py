@@ -24,7 +24,6 @@ from virnucpro.run.manifest import Launch
 from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run.run import Run
 from virnucpro.runtime.devices import Device
-from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 from virnucpro.runtime.status import NO_MAIN_GUARD, WorkerStatus
 from virnucpro.sequences.records import Alphabet
 
@@ -101,6 +100,8 @@ class RankLaunch:
     def _processes(
         self, task: RankTask, shares: Mapping[int, Share], log: CoordinatorLog
     ) -> Executor:
+        from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator  # noqa: PLC0415 - multiprocessing
+
         ranks = GPUProcessCoordinator(
             len(self.devices),
             self.opened.paths.root,

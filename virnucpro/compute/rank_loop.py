@@ -38,8 +38,8 @@ class RankLoop:
 
     A second thread takes the next unit and tokenises its rows while the current unit is computed.
     Ranks that start after a failure in this launch tokenise in the first thread, and all ranks
-    units in which a rank died. The cause of another death is then one of the rows that the process
-    reported last.
+    units that a rank held when it died. The cause of another death is then one of the rows that the
+    process reported last.
 
     Parameters
     ----------
@@ -171,8 +171,9 @@ class RankLoop:
 
     def _preparation(self, assignment: Assignment) -> Callable[[], list[UnitTokens]] | None:
         """Return the function that tokenises a unit in advance; None if that is not allowed."""
-        unit, found = assignment
-        if found or not self._share.prefetch or self._is_committed(assignment):
+        unit, found, prefetch = assignment
+        prefetch = prefetch and self._share.prefetch and not found
+        if not prefetch or self._is_committed(assignment):
             return None
         return partial(self._embedder.tokenise, unit, self._rows(unit))
 
@@ -210,7 +211,7 @@ class RankLoop:
         prefetched: Future[list[UnitTokens]] | None,
         writer: SegmentWriter,
     ) -> None:
-        unit, found = assignment
+        unit, found, _ = assignment
         rows, suspicion = self._rows(unit), suspicion_of(found, unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
         again = self._embedder.again.copy()

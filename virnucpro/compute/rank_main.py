@@ -17,11 +17,11 @@ from virnucpro.bundles.manifest import Classifier
 from virnucpro.compute.claims import RoundShare
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import shapes_of
-from virnucpro.run.options import EmbeddingsDtype
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import Findings
+from virnucpro.store.schema import EmbeddingsDtype
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
@@ -69,10 +69,15 @@ class RankTask:
 
 
 class Assignment(NamedTuple):
-    """A unit that a rank computes next, and the rows of this unit at which ranks died."""
+    """A unit that a rank computes next, and the rows of this unit at which ranks died.
+
+    `prefetch` is false for a unit that a rank held when it died: its rows must not be tokenised in
+    advance, or the cause of a second death would be unknown, too.
+    """
 
     unit: int
     findings: Findings
+    prefetch: bool = True
 
 
 UnitSource: TypeAlias = Iterator[Assignment]

@@ -263,7 +263,8 @@ class RankScheduler:
             self._log.units_taken(*helped)
         found = self._known.of_task(unit)
         isolated = tuple((span, _brief(fault)) for span, fault in found.isolated)
-        return Assignment(unit, replace(found, isolated=isolated))
+        prefetch = unit not in self._queue.dropped
+        return Assignment(unit, replace(found, isolated=isolated), prefetch)
 
     def _is_silent(self, status: WorkerStatus) -> bool:
         """Return whether a rank that has begun seems to hang."""

@@ -22,6 +22,8 @@ class UnitQueue:
     ----------
     suspects
         Units in which ranks died.
+    dropped
+        Units that ranks held when they died: computed, or tokenised in advance.
     """
 
     def __init__(self, shares: Mapping[int, Sequence[int]], *, shared: bool) -> None:
@@ -33,6 +35,7 @@ class UnitQueue:
         self._uncommitted = set(self._owner)
         self._failed: set[int] = set()
         self.suspects: Collection[int] = ()
+        self.dropped: set[int] = set()
 
     def is_over(self, rank: int) -> bool:
         """Return whether a rank will get no further unit."""
@@ -81,6 +84,7 @@ class UnitQueue:
         others = (units for other, units in self._held.items() if other != rank)
         copied = set().union(*others)
         units = [unit for unit in self.left(rank) if unit not in copied]
+        self.dropped |= self._held[rank]
         self._open[rank], self._held[rank] = deque(units), set()
         if failed:
             self._failed.add(rank)

@@ -13,10 +13,11 @@ from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import UsageError
 from virnucpro.option import inherited
 from virnucpro.report.extract_options import ExtractOptions
-from virnucpro.run.options import EmbeddingsDtype, EmbedOptions, PrecisionChoice, PredictOptions
+from virnucpro.run.options import EmbedOptions, PrecisionChoice, PredictOptions
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
 from virnucpro.sequences.spec import IndexSpec
+from virnucpro.store.schema import EmbeddingsDtype
 
 Inputs: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One path or several paths, each a str or `os.PathLike`."""

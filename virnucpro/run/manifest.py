@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,10 @@ class Manifest:
     def as_json(self) -> dict[str, Any]:
         """Return the content of run.json, without its checksum."""
         numbers = {"schema_version": SCHEMA_VERSION, "fingerprint": self.fingerprint}
-        return numbers | asdict(self)
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name in ("inputs", "input_stamps", "launches"):
+            own[name] = [entry and asdict(entry) for entry in own[name]]
+        return numbers | own
 
     def with_launch(self, launch: Launch) -> "Manifest":
         """Return a copy with `launch`; an earlier entry with the same launch number is replaced."""

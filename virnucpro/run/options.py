@@ -13,11 +13,11 @@ from virnucpro.classifier.call_options import PRESETS, PresetName
 from virnucpro.encoders.pooling_options import LONG, METHODS, OUTPUTS, Long, Method, Outputs
 from virnucpro.option import declaration, inner_share, integer_from, like, option, positive, share
 from virnucpro.sequences.entries import MAX_RECORD
+from virnucpro.store.schema import EmbeddingsDtype
 
 if TYPE_CHECKING:
     from virnucpro.sequences.windows import Tiling
 
-EmbeddingsDtype: TypeAlias = Literal["fp16", "fp32", "none"]
 PrecisionChoice: TypeAlias = Literal["auto", "fp32", "fp16", "bf16"]
 
 _OF_BUNDLE = "that of the bundle"

@@ -22,12 +22,16 @@ Datasets are contiguous: a segment is always read completely.
 """
 
 from enum import IntEnum
+from typing import Literal, TypeAlias
 
 SCHEMA_VERSION = 1
 """Version of both file formats. Increase it for changes that an older reader would misread."""
 
 OVERFLOW = "overflow"
 """Reason of a quarantine: the vector has numbers that are too large for fp16."""
+
+EmbeddingsDtype: TypeAlias = Literal["fp16", "fp32", "none"]
+"""Type of stored vectors."""
 
 USER_BLOCK = 512
 """Bytes before the HDF5 image: the smallest user block of HDF5."""

@@ -205,15 +205,29 @@ def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(schedu
 def test_a_unit_comes_with_its_findings(scheduler_of, step_of):
     ranks = Ranks(DIED_IN_UNIT_3)
     got = []
-    ranks.answer_worker = lambda _, assignment: got.append(assignment)
+    ranks.answer_worker = lambda _, assignment: got.append(assignment[:2])
     scheduler = scheduler_of(ranks)
     step_of(scheduler)
     for unit in (0, 1, 2, 4, 5):
         step_of(scheduler, 0)
         ranks.commit(0, unit)
     step_of(scheduler, 0)
-    assert [(unit, bool(found)) for unit, found in got[:5]] == [(n, False) for n in (0, 1, 2, 4, 5)]
-    assert got[5] == (3, Findings(seen=(SPAN,)))
+    assert got == [*((n, Findings()) for n in (0, 1, 2, 4, 5)), (3, Findings(seen=(SPAN,)))]
+
+
+def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(scheduler_of, step_of):
+    ranks = Ranks(BUSY, BUSY)
+    got = []
+    ranks.answer_worker = lambda _, assignment: got.append(assignment)
+    scheduler = scheduler_of(ranks)
+    step_of(scheduler, 0)
+    step_of(scheduler, 0)
+    ranks.fail(0, replace(DIED_IN_UNIT_3, place=SPAN._replace(task=0)))  # and not in unit 2
+    for unit in (1, 3, 5, 4, 2):
+        step_of(scheduler, 1)
+        ranks.commit(1, unit)
+    assert [unit for unit, *_ in got] == [0, 2, 1, 3, 5, 4, 2]
+    assert [prefetch for *_, prefetch in got] == [*[True] * 6, False]
 
 
 def test_a_restarted_rank_gets_the_token_budgets_that_other_ranks_found(

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -13,6 +12,7 @@ from virnucpro.encoders.plugin.interface import EncoderPlugin
 from virnucpro.encoders.pooling import TokenLayout
 from virnucpro.encoders.weights.shapes import Shapes
 from virnucpro.errors import BundleError, UsageError
+from virnucpro.extras import entry_points
 
 _GROUP: Final = "virnucpro.encoders"
 
@@ -106,7 +106,7 @@ class PluginConfig(EncoderConfig):
 
 def plugin_names() -> tuple[str, ...]:
     """Return the names of all encoders of other packages, without importing a package."""
-    return tuple(sorted(entry_points(group=_GROUP).names))
+    return tuple(sorted({point.name for point in entry_points(_GROUP)}))
 
 
 def open_plugin(name: str) -> tuple[PluginConfig, EncoderPlugin] | None:
@@ -119,7 +119,7 @@ def open_plugin(name: str) -> tuple[PluginConfig, EncoderPlugin] | None:
     BundleError
         If the encoder cannot be imported, or one of its attributes is invalid.
     """
-    found = [*entry_points(group=_GROUP, name=name)]
+    found = [point for point in entry_points(_GROUP) if point.name == name]
     owners = [f"{point.dist.name} {point.dist.version}" for point in found if point.dist]
     if len(found) > 1:
         raise UsageError(

@@ -8,16 +8,22 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import DictLoader, Environment, StrictUndefined, Template
+import jinja2
+from jinja2 import BytecodeCache, DictLoader, Environment, StrictUndefined, Template
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from virnucpro.console import printable
+from virnucpro.durable import write_file
 from virnucpro.report.html.content import content_of
 from virnucpro.report.html.wording import bases, share
 from virnucpro.report.output_file import write_output
@@ -92,12 +98,40 @@ def _write(
         stream.write(text.encode(errors="backslashreplace"))
 
 
+class _CompiledTemplates(BytecodeCache):
+    """Compiled templates in the folder in which Python keeps compiled modules, if it is writable.
+
+    To compile them takes as long as to import NumPy.
+    """
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:  # noqa: ARG002 - jinja's
+        return name
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError), self._path(bucket).open("rb") as stream:
+            bucket.load_bytecode(stream)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        with suppress(OSError):
+            self._path(bucket).parent.mkdir(parents=True, exist_ok=True)
+            with write_file(self._path(bucket), lasting=False) as stream:
+                bucket.write_bytecode(stream)
+
+    def _path(self, bucket: Bucket) -> Path:
+        source = Path(__file__).with_name("page") / f"{bucket.key}.html"
+        edition = "jinja" + jinja2.__version__.replace(".", "")
+        return Path(cache_from_source(str(source), optimization=edition))
+
+
 @cache
 def page_template(name: str = "report") -> Template:
     """Return the compiled template of a page."""
     parts = ("base", "macros", name)
     environment = Environment(
         loader=DictLoader({part: _text(f"page/{part}.html") for part in parts}),
+        bytecode_cache=_CompiledTemplates(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
