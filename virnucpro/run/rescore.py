@@ -94,7 +94,8 @@ def rescore(
             run.update(manifest)
         else:
             other.outdir.mkdir(parents=True, exist_ok=True)
-        reporter.stage("writing tables")
+        kept = ", as before" if rule.prevalence != calls.prevalence else ""
+        reporter.stage(f"writing tables by the rule {rule.text}{kept}")
         write_tables(target, changed.manifest, now)
         write_gaps(target, now)
         if other is None:
