@@ -1,7 +1,7 @@
 """Encode the rows of a unit in batches; a batch that does not fit into memory is halved."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -22,42 +22,6 @@ _PATIENCE_S = 0.05
 """Seconds after which a missing item of `taken_ahead` counts as a wait."""
 
 
-def prefetch_one(
-    items: Iterable[Item], make: Callable[[Item], Made]
-) -> Generator[tuple[Item, Future[Made]]]:
-    """Yield items in order; a thread prepares the next item while the caller uses the current item.
-
-    One item is prepared at a time, so at most two prepared items are in memory. The thread ends
-    when the iterator is exhausted or closed.
-
-    Parameters
-    ----------
-    items
-        Items to prepare; the caller's thread iterates over them, one item in advance.
-    make
-        Function that prepares an item; called in another thread, one item at a time, in order.
-
-    Yields
-    ------
-    item
-        The item.
-    made : Future
-        Future result or exception of ``make(item)``.
-    """
-    with ThreadPoolExecutor(1, "prefetch") as thread:
-        earlier: tuple[Item, Future[Made]] | None = None
-        try:
-            for item in items:
-                coming = item, thread.submit(make, item)
-                if earlier is not None:
-                    yield earlier
-                earlier = coming
-            if earlier is not None:
-                yield earlier
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
-
-
 def taken_ahead(
     source: Iterator[Item],
     preparation: Callable[[Item], Callable[[], Made] | None],
@@ -65,8 +29,8 @@ def taken_ahead(
 ) -> Generator[tuple[Item, Future[Made] | None]]:
     """Yield items in order; a thread takes and prepares the next item while the caller uses one.
 
-    Unlike `prefetch_one`, the thread iterates over the items, since the source may wait. The thread
-    ends with the source, or when the iterator is closed and the source returns.
+    The source may wait. The thread ends with the source, or when the iterator is closed and the
+    source returns.
 
     Parameters
     ----------
@@ -204,8 +168,12 @@ class EncoderPass:
     def run(self, batches: Iterator[IntArray]) -> None:
         """Encode all batches; a batch is an array of indices into `UnitTokens.order`."""
         if self._prefetch:
-            for positions, collated in prefetch_one(batches, self._collate):
-                self._start(positions, collated.result)
+            with ThreadPoolExecutor(1, "prefetch") as thread:
+                collating = ((batch, thread.submit(self._collate, batch)) for batch in batches)
+                coming = next(collating, None)
+                while coming is not None:
+                    (positions, collated), coming = coming, next(collating, None)
+                    self._start(positions, collated.result)
         else:
             for positions in batches:
                 self._start(positions, partial(self._collate, positions))
