@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -107,18 +107,6 @@ class UnitTokens:
         return joined_ranges(self._first[rows], self.n_vectors[rows])
 
 
-class _Started(NamedTuple):
-    """A batch that is queued on the device.
-
-    `positions` are indices into `UnitTokens.order`, `budget` is the token budget of the batch, and
-    `fetch` waits for the vectors and returns them.
-    """
-
-    positions: IntArray
-    budget: int
-    fetch: Callable[[], Float32Array]
-
-
 class EncoderPass:
     """One pass of an encoder over a unit: each row is encoded once.
 
@@ -144,6 +132,9 @@ class EncoderPass:
     shortages
         Memory shortage of each row that does not fit into memory even alone. The keys are positions
         of rows within the unit.
+    reasons
+        For each row that is not encoded for good, the reason. The keys are positions of rows within
+        the unit.
     filling
         Sums of tokens and token budgets of the encoded batches.
     """
@@ -160,10 +151,12 @@ class EncoderPass:
     ) -> None:
         self.vectors = np.zeros((int(tokens.n_vectors.sum()), encoder.dim), np.float32)
         self.shortages: dict[int, Shortage] = {}
+        self.reasons = dict(tokens.refused)
         self.filling = Filling()
         self._encoder, self._budget, self._tokens = encoder, budget, tokens
         self._before, self._after, self._prefetch = before, after, prefetch
-        self._started: deque[_Started] = deque()
+        # batches that are queued on the device: positions, token budget, wait for the vectors
+        self._started: deque[tuple[IntArray, int, Callable[[], Float32Array]]] = deque()
 
     def run(self, batches: Iterator[IntArray]) -> None:
         """Encode all batches; a batch is an array of indices into `UnitTokens.order`."""
@@ -196,7 +189,7 @@ class EncoderPass:
             self._fetch(0)
             self._split(positions, fetch)
         else:
-            self._started.append(_Started(positions, budget, fetch))
+            self._started.append((positions, budget, fetch))
             self._fetch(1 if self._prefetch else 0)
 
     def _fetch(self, leave: int) -> None:

@@ -17,7 +17,7 @@ from virnucpro.compute.poison_isolation import (
     encoder_batches,
 )
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, Filling, TokenBudget
+from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, TokenBudget
 from virnucpro.encoders.device import (
     Shortage,
     device_bytes,
@@ -79,25 +79,6 @@ _ORDINARY_TOKENS = 1_024
 
 This is the longest training sequence of ESM-2 plus two special tokens.
 """
-
-
-class Encoded(NamedTuple):
-    """Vectors of the rows of one unit, from one encoder.
-
-    Attributes
-    ----------
-    vectors
-        (vectors, dim) float32; zeros for rows that were not encoded. See
-        `UnitTokens.vectors_of`.
-    reasons
-        For each row without a vector, the reason. The keys are positions of rows within the unit.
-    filling
-        Sums of tokens and token budgets of the batches.
-    """
-
-    vectors: Float32Array
-    reasons: Mapping[int, str]
-    filling: Filling
 
 
 class RankEncoder:
@@ -165,8 +146,8 @@ class RankEncoder:
         *,
         shortest: Callable[[], int],
         prefetch: bool = False,
-    ) -> Encoded:
-        """Encode the rows of a unit; rows without tokens are skipped.
+    ) -> EncoderPass:
+        """Encode the rows of a unit, and return this pass; rows without tokens are skipped.
 
         Parameters
         ----------
@@ -198,18 +179,15 @@ class RankEncoder:
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
         work.run(encoder_batches(sizes, self.budget, suspicion, self.number))
-        too_large: dict[int, str] = {}
         if work.shortages:
             # If the process dies from here on, no single row is the cause.
             report_next(TaskSpan(tokens.unit, FINISHING, 0, 0))
             self._require_memory(min(shortest(), _ORDINARY_TOKENS))
-            too_large = self._too_large(tokens, work.shortages)
+            work.reasons |= self._too_large(tokens, work.shortages)
         self._learn_from(suspicion, sizes)
-        isolated = {
-            int(tokens.order[position]): reason
-            for position, reason in suspicion.isolated_in(self.number).items()
-        }
-        return Encoded(work.vectors, tokens.refused | isolated | too_large, work.filling)
+        for position, reason in suspicion.isolated_in(self.number).items():
+            work.reasons[int(tokens.order[position])] = reason
+        return work
 
     def _require_memory(self, n_tokens: int) -> None:
         """Encode a synthetic sequence of `n_tokens`, to check that the device has enough memory.

@@ -360,7 +360,7 @@ class RowEmbedder:
         if numbers.owners is not None and stored is not None:
             stored = stored[state[numbers.owners] == RowState.DONE]
             counts = np.where(state == RowState.DONE, work.tokens[0].n_vectors, 0)
-        for values in (None if self._per_token else stored, numbers.scores):
+        for values in (stored if counts is None else None, numbers.scores):
             if values is not None:
                 values[state == RowState.QUARANTINED] = 0
         return Segment(
@@ -368,10 +368,9 @@ class RowEmbedder:
             fingerprint=self._task.fingerprint,
             rows=np.asarray(rows, np.int64),
             state=state,
-            embeddings=None if self._per_token else stored,
+            embeddings=stored,
             scores=numbers.scores,
             reasons={rows[row]: reason for row, reason in sorted(reasons.items())},
-            residues=stored if self._per_token else None,
             counts=counts,
         )
 

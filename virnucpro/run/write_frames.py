@@ -63,7 +63,7 @@ def write_frames(
         with tempfile.TemporaryDirectory(prefix=owned_prefix("frames")) as own:
             rules = InputRules(strict=strict, max_record=max_record)
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
-            for warning in filter(None, (*index.warnings, index.names_warning())):
+            for warning in index.warnings:
                 say(f"warning: {name}: {warning}")
             folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)

@@ -7,12 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final, Protocol, Self
+from typing import IO, Final, Self, TypeAlias
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, IntArray, RealArray
+from virnucpro.arrays import ByteArray, IntArray, RealArray, slices
 from virnucpro.durable import write_file
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage, Survey
 from virnucpro.store.embeddings_file import (
     EmbeddingsFile,
@@ -34,29 +35,30 @@ from virnucpro.store.segment import read_segment
 from virnucpro.store.vector_ranges import in_ranges
 
 _COPIED_BYTES = 1 << 20
-_ITEMS_AT_ONCE = 1 << 16
 
 
-class ItemIndex(Protocol):
-    """Interface of `SequenceIndex` and `RowNames`: name and row of each item of a run."""
+class RowNames:
+    """Replacement for a `SequenceIndex`: each row with a segment is an item named by its number."""
 
-    @property
-    def n_items(self) -> int:
-        """Number of items of the run."""
-
-    @property
-    def item_row(self) -> IntArray:
-        """Row of each item, int64 (n_items,)."""
+    def __init__(self, coverage: Coverage) -> None:
+        self.item_row: IntArray = np.flatnonzero(coverage.row_state != RowState.MISSING)
+        self.n_items = len(self.item_row)
 
     @property
     def input_names(self) -> Sequence[str]:
-        """Names of the input files; empty if unknown."""
-
-    def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of the given items, in the notation of the published tool."""
+        """Empty: the input files are unknown."""
+        return ()
 
     def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
-        """Return input file, from 0, and number of the record in it, from 1, of each item."""
+        """Return 0 as the file of each item, and the number of its row, from 1."""
+        return np.zeros_like(items), self.item_row[items] + 1
+
+    def item_names(self, items: IntArray) -> list[str]:
+        """Return the name of each item: the number of the item's row, as text."""
+        return list(map(str, self.item_row[items].tolist()))
+
+
+ItemIndex: TypeAlias = SequenceIndex | RowNames
 
 
 def write_embeddings(
@@ -111,7 +113,7 @@ def write_embeddings(
         return _write_covered(path, source, index, views, about)
     reading = source.read()
     first = next(reading, None)
-    if first is None or first[1].residues is not None:
+    if first is None or first[1].counts is not None:
         for _ in reading:  # the numbers of residues must be known before the first is written
             pass
         return _write_covered(path, source.coverage(), index, views, about)
@@ -216,8 +218,8 @@ def _layout_of(
     vectors: RealArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
         segment = read_segment(path, any_name=True)
-        if segment.residues is not None:
-            layout = _layout(coverage, index, views, segment.residues, about)
+        if segment.embeddings is not None and segment.counts is not None:
+            layout = _layout(coverage, index, views, segment.embeddings, about)
             n_rows = len(coverage.row_state)
             return replace(
                 layout, offsets=item_offsets(undamaged(coverage), n_rows, index.item_row)
@@ -254,7 +256,7 @@ def _counts(coverage: Coverage, index: ItemIndex) -> dict[str, object]:
 
 def _status(row_state: ByteArray, index: ItemIndex) -> Iterator[ByteArray]:
     """Yield the states of all items, in blocks."""
-    return (row_state[index.item_row[block]] for block in _blocks(index.n_items))
+    return (row_state[index.item_row[block]] for block in slices(index.n_items))
 
 
 def _lay_out(
@@ -322,12 +324,7 @@ def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[in
 
 def _items(n_items: int) -> Iterator[IntArray]:
     """Yield all items in blocks."""
-    return (np.arange(block.start, block.stop) for block in _blocks(n_items))
-
-
-def _blocks(n_items: int) -> Iterator[slice]:
-    for first in range(0, n_items, _ITEMS_AT_ONCE):
-        yield slice(first, min(first + _ITEMS_AT_ONCE, n_items))
+    return (np.arange(block.start, block.stop) for block in slices(n_items))
 
 
 _BYTES: Final = 256 << 20

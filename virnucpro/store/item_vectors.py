@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, IntArray, RealArray, joined_ranges
+from virnucpro.arrays import ByteArray, IntArray, RealArray, joined_ranges, slices
 from virnucpro.errors import StoreError
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.embeddings_file import ItemVectors, Layout
@@ -16,7 +16,6 @@ from virnucpro.store.schema import RowState
 from virnucpro.store.segment import Segment, read_ahead, read_segment
 
 _BLOCK_BYTES = 4 << 20
-_ITEMS_AT_ONCE = 1 << 16
 
 
 def all_vectors(
@@ -81,9 +80,8 @@ def missing_vectors(
         return
     at_once = max(1, _BLOCK_BYTES // layout.item_bytes)
     vectors = np.full((at_once, layout.dim), np.nan, layout.dtype)
-    for first in range(0, len(item_row), _ITEMS_AT_ONCE):
-        state = row_state[item_row[first : first + _ITEMS_AT_ONCE]]
-        items = first + np.flatnonzero(state == RowState.MISSING)
+    for block in slices(len(item_row)):
+        items = block.start + np.flatnonzero(row_state[item_row[block]] == RowState.MISSING)
         for start in range(0, len(items), at_once):
             some = items[start : start + at_once]
             yield ItemVectors(some, np.arange(len(some)), vectors)
@@ -91,7 +89,7 @@ def missing_vectors(
 
 def embeddings_of(path: Path, segment: Segment) -> RealArray:
     """Return the vectors of a segment; raise StoreError if it has none."""
-    if segment.residues is not None:
+    if segment.counts is not None:
         raise StoreError(
             f"{path}: the segment has one vector per residue. Write embeddings.h5 in the "
             "folder of its run: virnucpro aggregate RUN."
@@ -104,7 +102,6 @@ def embeddings_of(path: Path, segment: Segment) -> RealArray:
     return segment.embeddings
 
 
-_OFFSETS_AT_ONCE = 1 << 20
 _VECTORS_AT_ONCE = 1 << 18
 
 
@@ -119,9 +116,8 @@ def item_offsets(
     for path, segment in segments:
         counts[segment.rows] = _residues_of(path, segment)[1]
     offsets = np.zeros(len(item_row) + 1, np.int64)
-    for first in range(0, len(item_row), _OFFSETS_AT_ONCE):
-        rows = item_row[first : first + _OFFSETS_AT_ONCE]
-        offsets[first + 1 : first + 1 + len(rows)] = counts[rows]
+    for block in slices(len(item_row)):
+        offsets[block.start + 1 : block.stop + 1] = counts[item_row[block]]
     return np.cumsum(offsets, out=offsets)
 
 
@@ -157,6 +153,6 @@ def residue_vectors(
 
 
 def _residues_of(path: Path, segment: Segment) -> tuple[RealArray, IntArray]:
-    if segment.residues is None or segment.counts is None:
+    if segment.embeddings is None or segment.counts is None:
         raise StoreError(f"{path}: has no vectors of residues. Move the file out of the run.")
-    return segment.residues, segment.counts
+    return segment.embeddings, segment.counts
