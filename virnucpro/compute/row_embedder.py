@@ -121,13 +121,7 @@ class RowEmbedder:
     ) -> None:
         self._task, self._index = task, index
         self._models = models or Models(
-            task.encoders,
-            task.head,
-            task.torch_device,
-            task.precision,
-            task.batch_tokens,
-            learnt,
-            task.others,
+            task, task.torch_device, task.precision, task.batch_tokens, learnt
         )
         self._encoders = self._models.encoders
         self._per_token = any(spec.pooling.per_token for spec in task.encoders)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from virnucpro.arrays import IntArray
 from virnucpro.console import encoded_name
-from virnucpro.durable import write_folder
-from virnucpro.errors import RunExistsError, StoreError, UsageError
+from virnucpro.errors import UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
     OPTIONAL_COLUMNS,
@@ -25,7 +24,6 @@ from virnucpro.sequences.columns import (
     column_path,
     open_column,
     open_writer,
-    write_header,
 )
 from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
@@ -79,28 +77,6 @@ class _Batch(NamedTuple):
     def n_letters(self) -> int:
         """Number of the letters of all records."""
         return sum(map(len, self.sequences)) + sum(self.too_long.values())
-
-
-def write_index(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
-) -> None:
-    """Read all inputs and write their index into `folder`, which is created atomically.
-
-    Raises
-    ------
-    InputError, RunExistsError, StoreError, UsageError
-        As `virnucpro.sequences.index.build_index`.
-    """
-    if folder.exists():
-        raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
-    try:
-        with write_folder(folder) as temporary:
-            write_header(temporary, write_columns(temporary, inputs, spec, read, rules))
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: the sequence index cannot be written ({error}); correct this error "
-            "and rerun the command, or choose another output folder"
-        ) from error
 
 
 def input_digests(

@@ -12,13 +12,13 @@ import numpy as np
 
 from virnucpro.arrays import ByteArray, Int32Array, IntArray, IntegerArray
 from virnucpro.console import CONTROL, encoded_name
-from virnucpro.errors import IndexFormatError, UsageError
+from virnucpro.durable import write_folder
+from virnucpro.errors import IndexFormatError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.builder import (
     ReadListener,
     column_blocks,
     no_listener,
     write_columns,
-    write_index,
 )
 from virnucpro.sequences.columns import (
     ADVICE,
@@ -410,7 +410,17 @@ def build_index(
     UsageError
         When standard input is given twice.
     """
-    write_index(folder, inputs, spec, read, rules or InputRules())
+    if folder.exists():
+        raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
+    rules = rules or InputRules()
+    try:
+        with write_folder(folder) as temporary:
+            write_header(temporary, write_columns(temporary, inputs, spec, read, rules))
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: the sequence index cannot be written ({error}); correct this error "
+            "and rerun the command, or choose another output folder"
+        ) from error
     return SequenceIndex.open(folder)
 
 

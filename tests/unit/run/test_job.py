@@ -13,7 +13,7 @@ from virnucpro.option import options_of
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import Manifest, read_manifest
-from virnucpro.run.options import EmbedOptions, PredictOptions
+from virnucpro.run.options import EmbedOptions, FramesOptions, PredictOptions
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.write_frames import write_frames
 from virnucpro.run_dir import RunDirectory
@@ -31,7 +31,7 @@ def protein_job(inputs, **options):
 
 
 def frames_of(inputs, outdir="never"):
-    return list(write_frames(inputs, outdir, window=500, tiling="published", genetic_code=1))
+    return list(write_frames(inputs, outdir, FramesOptions()))
 
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
