@@ -13,8 +13,6 @@ from virnucpro.errors import RunError
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls whose sequences can be written as FASTA or FASTQ."""
-_REGIONS = "viral_regions"
-_VIRUSES = "viruses"
 
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 _SHARD = re.compile(r"rank-\d{4,}")
@@ -91,11 +89,11 @@ class RunDirectory:
         self.scores_bedgraph = root / "scores.bedgraph"
         self.genes = root / "genes.gff3"
         extracts = tuple(path for call in EXTRACTS for path in self.extracts(call))
-        viruses = (self.viruses(), self.viruses(compressed=True))
+        viruses = [self.extract("viruses", compressed=packed) for packed in (False, True)]
         self.choices = (
             *(self.published_results, self.published_consensus),
             *(self.regions, self.regions_bed, self.regions_gff3, self.scores_bedgraph, self.genes),
-            *(*self.extracts(_REGIONS), *extracts, *viruses),
+            *(*self.extracts("viral_regions"), *extracts, *viruses),
         )
         self.tables = (
             *(self.predictions, self.windows, self.sequences, self.missing, self.quarantine),
@@ -123,7 +121,7 @@ class RunDirectory:
         )
 
     def extract(self, call: str, *, fastq: bool = False, compressed: bool = False) -> Path:
-        """Return the path of the sequences of the records with a call, such as viral.fasta."""
+        """Return the path of the sequences with a call, or ``viruses``, ``viral_regions``."""
         return self.root / f"{call}.{'fastq' if fastq else 'fasta'}{'.gz' * compressed}"
 
     def extracts(self, call: str) -> tuple[Path, ...]:
@@ -133,14 +131,6 @@ class RunDirectory:
             for fastq in (False, True)
             for compressed in (False, True)
         )
-
-    def region_extract(self, *, fastq: bool = False, compressed: bool = False) -> Path:
-        """Return the path of the sequences of the viral stretches, viral_regions.fasta."""
-        return self.extract(_REGIONS, fastq=fastq, compressed=compressed)
-
-    def viruses(self, *, compressed: bool = False) -> Path:
-        """Return the path of the viral records and proviral stretches, viruses.fasta."""
-        return self.extract(_VIRUSES, compressed=compressed)
 
     def launch(self, number: int) -> Path:
         """Return the path of the plan of launch `number`, counted from 1."""

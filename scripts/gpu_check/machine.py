@@ -12,7 +12,7 @@ from gpu_check.results import Value
 
 __all__ = ["machine_facts"]
 
-_PACKAGES = ("virnucpro", "numpy", "h5py", "safetensors", "tokenizers", "dnaio")
+_PACKAGES = ("virnucpro", "numpy", "h5py", "safetensors", "tokenizers")
 _PEERS = ("fair-esm", "transformers")
 
 

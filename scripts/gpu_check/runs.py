@@ -178,7 +178,7 @@ def check_memory(setting: Setting, recorder: Recorder) -> None:
     command = ["embed", longer, "-e", encoder, "-o", full, *_options(setting, 1)]
     virnucpro(setting, command, environment, _PARTIAL)
     del held
-    budgets = [*json.loads((full / "budgets.json").read_text()).values()]
+    budgets = [*json.loads((full / "budgets.json").read_text())["devices"].values()]
     limits = [n for one in budgets for key, n in one.items() if key.rpartition("/")[2].isdigit()]
     quarantined = (full / "quarantine.tsv").read_text().splitlines()[1:]
     cosine = _least_cosine(plain, full, len(proteins))

@@ -1,8 +1,11 @@
-"""Test doubles that several tests share: a rank's task and a reporter."""
+"""What several tests share: a rank's task, an open run, reporters."""
+
+from contextlib import contextmanager
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.compute.rank_main import RankTask
-from virnucpro.run.reporter import CommandReporter
+from virnucpro.run.creation import claimed, created, resumed
+from virnucpro.run.reporter import CommandReporter, Reporter
 from virnucpro.run_dir import RunDirectory
 
 
@@ -60,3 +63,13 @@ class Watch:
     @property
     def batches(self):
         return [place for place in self.places if place.stage >= 0]
+
+
+@contextmanager
+def open_run(job, execution):
+    """Create or resume a run, and hold its lock."""
+    with claimed(job, execution) as manifest:
+        if manifest is None:
+            yield created(job, execution, Reporter())
+        else:
+            yield resumed(manifest, job, execution, Reporter())

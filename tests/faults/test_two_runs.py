@@ -5,14 +5,13 @@ import sys
 
 import pytest
 from cases import slow
+from doubles import open_run
 
 from virnucpro.cli.main import main
 from virnucpro.errors import InputError, RunLockedError
-from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.options import PredictOptions
-from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import Alphabet
@@ -96,7 +95,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
     try:
         with (
             pytest.raises(RunLockedError),
-            open_run(frames_job(few_fasta), Execution(run.root), Reporter()),
+            open_run(frames_job(few_fasta), Execution(run.root)),
         ):
             pass
         assert run.index.is_dir()
@@ -108,7 +107,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
 def test_the_new_folder_of_a_run_that_cannot_start_is_removed(tmp_path):
     with (
         pytest.raises(InputError),
-        open_run(frames_job(tmp_path / "absent.fa"), Execution(tmp_path / "run"), Reporter()),
+        open_run(frames_job(tmp_path / "absent.fa"), Execution(tmp_path / "run")),
     ):
         pass
     assert not (tmp_path / "run").exists()

@@ -4,9 +4,6 @@ import gzip
 import json
 import random
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import dnaio
 import pytest
@@ -21,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("one_process")
 
 ALL = ("--extract", "viral,ambiguous,non-viral,not_scored")
 DEVICES = ("--devices", "cpu:1", "-q")
-INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +81,6 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
     assert [path.name for path in finished.glob("*.fasta*")] == ["viruses.fasta"]
 
 
-def test_other_programs_read_the_files(finished):
-    fastq = pytest.importorskip(
-        "Bio.SeqIO.QualityIO", reason="needs biopython"
-    ).FastqGeneralIterator
-    for path in finished.glob("*.fastq"):
-        with path.open() as stream, dnaio.open(path) as other:
-            wanted = [(one.name, one.sequence, one.qualities) for one in other]
-            assert list(fastq(stream)) == wanted
-        if wanted and (tool := shutil.which("samtools")):
-            made = subprocess.run(
-                [tool, "import", path], check=True, capture_output=True, text=True
-            )
-            cells = [line.split("\t") for line in made.stdout.splitlines() if line[0] != "@"]
-            assert [(one[0], one[9], one[10]) for one in cells] == [
-                (name.split()[0], bases or "*", marks or "*") for name, bases, marks in wanted
-            ]
-
-
 def test_the_disk_estimate_counts_the_qualities(finished):
     index = SequenceIndex.open(finished / "index")
     written = sum(len(content) for content in sequences(finished).values())
@@ -145,25 +123,6 @@ def test_rescore_and_repair_write_the_same_files(run, inputs, capsys):
     assert main(["verify", str(run)]) == 0
     assert main(["rescore", str(run), "-q"]) == 0
     assert sequences(run) == before
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_resumed_with_the_same_files(finished, inputs, tmp_path):
-    command = ["predict", *inputs, "-o", str(tmp_path / "run"), *DEVICES, *ALL]
-    for event, part in (("os.rename", "index.next"), ("os.rename", "ambiguous.fastq")):
-        words = [sys.executable, str(INTERRUPTED), "SIGKILL", event, part, "1", *command]
-        assert subprocess.run([*words, "--resume"], check=False).returncode == -9
-    assert main([*command, "--resume"]) == 0
-    assert sequences(tmp_path / "run") == sequences(finished)
-    assert main(["verify", str(tmp_path / "run")]) == 0
-
-
-def test_several_machines_write_the_same_files(finished, inputs, tmp_path):
-    run = str(tmp_path / "run")
-    assert main(["plan", *inputs, "-o", run, "--ranks", "2", "-q", *ALL]) == 0
-    assert main(["work", run, *DEVICES]) == 0
-    assert main(["merge", run, "-q"]) == 0
-    assert sequences(tmp_path / "run") == sequences(finished)
 
 
 def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):

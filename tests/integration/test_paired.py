@@ -151,15 +151,6 @@ def test_a_resume_needs_the_same_pairs(files, capsys):
         virnucpro.classify(["R1.fq", "R2.fq"], outdir="run", paired=True, resume=True)
 
 
-def test_machines_of_a_run_read_pairs(files, tables):
-    command = ["plan", "R1.fq", "R2.fq", "--paired", "-o", "many", "--ranks", "1", "--kind", "cpu"]
-    assert main([*command, "-q"]) == 0
-    assert main(["work", "many", "--task", "0/1", "--devices", "cpu:1", "-q"]) == 0
-    assert main(["merge", "many", "-q"]) == 0
-    rows = tables(files / "many" / "predictions.tsv")
-    assert {(row["length"], row["status"]) for row in rows} == {("270", "scored")}
-
-
 def test_short_pairs_count_their_own_letters(tmp_path):
     reads = [(b"a", b"ACGTTGCATC" * 4), (b"b", b"ACGTTGCATC" * 5)]
     for name in ("R1.fq", "R2.fq"):

@@ -2,19 +2,13 @@
 
 import gzip
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from cases import mostly_slow
 from samples import read_table
 
 from virnucpro.cli.main import main
-from virnucpro.run_dir import RunDirectory
 
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
@@ -158,23 +152,6 @@ def test_compressed_or_no_extracts(run, chimera, finished):
     assert begin(chimera, run, "--resume", "--extract", "none") == 0
     assert not [*run.glob("viral_regions*"), *run.glob("viruses*")]
     assert main(["verify", str(run)]) == 0
-
-
-@pytest.mark.slow
-def test_a_killed_run_gives_the_same_files_after_a_resume(chimera, finished, tmp_path):
-    folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "virnucpro", "predict", chimera, "-o", folder, "-q"]
-    process = subprocess.Popen([*command, "--devices", "cpu:1"], start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not RunDirectory(folder).index.is_dir() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for _, segment in RunDirectory(folder).segments()[:1]:  # it was quicker than the signal
-        segment.unlink()
-    assert begin(chimera, folder, "--resume") == 0
-    assert contents(folder) == contents(finished)
 
 
 def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path):

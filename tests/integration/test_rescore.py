@@ -173,9 +173,11 @@ def test_a_rescored_run_is_verified_and_can_be_rescored_to_the_default(run, fini
     assert main(["verify", str(run)]) == 0
 
 
-def test_a_given_prevalence_stays_with_another_rule(run, fasta):
-    assert main(["rescore", str(run), "--fdr", "0.1", "--prevalence", "0.3", "-q"]) == 0
-    assert main(["rescore", str(run), "--fdr", "0.2", "-q"]) == 0
+def test_a_given_prevalence_stays_with_another_rule(run, fasta, capsys):
+    assert main(["rescore", str(run), "--fdr", "0.1", "--prevalence", "0.3"]) == 0
+    assert "writing tables by the rule fdr 0.1, prevalence 0.3\n" in capsys.readouterr().err
+    assert main(["rescore", str(run), "--fdr", "0.2"]) == 0
+    assert "the rule fdr 0.2, prevalence 0.3, as before\n" in capsys.readouterr().err
     assert (rule_of(run)["fdr"], rule_of(run)["prevalence"]) == (0.2, 0.3)
     assert begin(fasta, run, "--resume", "--preset", "sensitive") == 0
     assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.3)

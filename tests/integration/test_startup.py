@@ -11,20 +11,19 @@ import sys
 from dataclasses import replace
 
 import pytest
+from doubles import open_run
 from programs import run_captured
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.bundles.manifest import read_bundle
 from virnucpro.bundles.published import recipe_of
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
-from virnucpro.run.reporter import Reporter
 
 EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
-NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "dnaio", "xopen", "rich", "pynvml"}
+NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "xopen", "rich", "pynvml"}
 COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
 COMMANDS += [
     *("plan", "work", "merge", "rescue", "submit", "cite", "completion"),
@@ -71,7 +70,7 @@ CASES = {
 def run_folder(tmp_path_factory):
     """A run stopped before its first batch."""
     folder = tmp_path_factory.mktemp("startup") / "run"
-    with open_run(predict_job([EXAMPLE], precision="fp32"), Execution(folder), Reporter()):
+    with open_run(predict_job([EXAMPLE], precision="fp32"), Execution(folder)):
         pass
     return folder
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from doubles import open_run
 
 from virnucpro import predict_worker as predict
 from virnucpro.compute import preflight
@@ -10,11 +11,9 @@ from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.errors import InputError, UsageError
 from virnucpro.launch import run_multi_gpu
-from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.predict_job import predict_job
-from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 
 
@@ -79,7 +78,7 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
     job = predict_job([str(folders["input_dir"] / "sub" / "a.fa")], precision="auto")
     first = Execution(out / "sub" / "b.fa", devices="cpu:1")
     first.outdir.parent.mkdir(parents=True)
-    with open_run(settled(job, first), first, Reporter()):
+    with open_run(settled(job, first), first):
         pass
     good = RunDirectory(first.outdir).run_json.read_text()
     for name, text in (

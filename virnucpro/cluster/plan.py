@@ -7,7 +7,7 @@ from pathlib import Path
 from virnucpro.compute.preflight import auto_precision, space_needed, vector_bytes
 from virnucpro.compute.rounds import write_round
 from virnucpro.errors import RunExistsError
-from virnucpro.run.creation import open_run
+from virnucpro.run.creation import claimed, created
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import is_manifest
@@ -86,12 +86,13 @@ def plan_run(
     Raises
     ------
     RunExistsError, RunLockedError, InputError, UsageError
-        As `virnucpro.run.creation.open_run`.
+        As `virnucpro.run.creation.claimed` and `created`.
     """
     if not execution.force:
         _refuse_existing(RunDirectory(execution.outdir))
     job = auto_precision(job, kind)
-    with open_run(job, execution, reporter, kind, workers) as run:
+    with claimed(job, execution):
+        run = created(job, execution, reporter, kind, workers)
         write_round(run.paths, range(run.n_units), workers, model)
         return Plan(
             root=run.paths.root,

@@ -22,7 +22,7 @@ class SlurmEngine:
         Function that gets each sbatch command, and then the number of its job, as lines.
     """
 
-    def __init__(self, report: Callable[[str], object]) -> None:
+    def __init__(self, report: Callable[[str], object] = print) -> None:
         self._report = report
 
     def submit(self, request: Request) -> int:

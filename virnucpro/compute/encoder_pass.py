@@ -1,11 +1,11 @@
 """Encode the rows of a unit in batches; a batch that does not fit into memory is halved."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,42 +22,6 @@ _PATIENCE_S = 0.05
 """Seconds after which a missing item of `taken_ahead` counts as a wait."""
 
 
-def prefetch_one(
-    items: Iterable[Item], make: Callable[[Item], Made]
-) -> Generator[tuple[Item, Future[Made]]]:
-    """Yield items in order; a thread prepares the next item while the caller uses the current item.
-
-    One item is prepared at a time, so at most two prepared items are in memory. The thread ends
-    when the iterator is exhausted or closed.
-
-    Parameters
-    ----------
-    items
-        Items to prepare; the caller's thread iterates over them, one item in advance.
-    make
-        Function that prepares an item; called in another thread, one item at a time, in order.
-
-    Yields
-    ------
-    item
-        The item.
-    made : Future
-        Future result or exception of ``make(item)``.
-    """
-    with ThreadPoolExecutor(1, "prefetch") as thread:
-        earlier: tuple[Item, Future[Made]] | None = None
-        try:
-            for item in items:
-                coming = item, thread.submit(make, item)
-                if earlier is not None:
-                    yield earlier
-                earlier = coming
-            if earlier is not None:
-                yield earlier
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
-
-
 def taken_ahead(
     source: Iterator[Item],
     preparation: Callable[[Item], Callable[[], Made] | None],
@@ -65,8 +29,8 @@ def taken_ahead(
 ) -> Generator[tuple[Item, Future[Made] | None]]:
     """Yield items in order; a thread takes and prepares the next item while the caller uses one.
 
-    Unlike `prefetch_one`, the thread iterates over the items, since the source may wait. The thread
-    ends with the source, or when the iterator is closed and the source returns.
+    The source may wait. The thread ends with the source, or when the iterator is closed and the
+    source returns.
 
     Parameters
     ----------
@@ -143,18 +107,6 @@ class UnitTokens:
         return joined_ranges(self._first[rows], self.n_vectors[rows])
 
 
-class _Started(NamedTuple):
-    """A batch that is queued on the device.
-
-    `positions` are indices into `UnitTokens.order`, `budget` is the token budget of the batch, and
-    `fetch` waits for the vectors and returns them.
-    """
-
-    positions: IntArray
-    budget: int
-    fetch: Callable[[], Float32Array]
-
-
 class EncoderPass:
     """One pass of an encoder over a unit: each row is encoded once.
 
@@ -180,6 +132,9 @@ class EncoderPass:
     shortages
         Memory shortage of each row that does not fit into memory even alone. The keys are positions
         of rows within the unit.
+    reasons
+        For each row that is not encoded for good, the reason. The keys are positions of rows within
+        the unit.
     filling
         Sums of tokens and token budgets of the encoded batches.
     """
@@ -196,16 +151,22 @@ class EncoderPass:
     ) -> None:
         self.vectors = np.zeros((int(tokens.n_vectors.sum()), encoder.dim), np.float32)
         self.shortages: dict[int, Shortage] = {}
+        self.reasons = dict(tokens.refused)
         self.filling = Filling()
         self._encoder, self._budget, self._tokens = encoder, budget, tokens
         self._before, self._after, self._prefetch = before, after, prefetch
-        self._started: deque[_Started] = deque()
+        # batches that are queued on the device: positions, token budget, wait for the vectors
+        self._started: deque[tuple[IntArray, int, Callable[[], Float32Array]]] = deque()
 
     def run(self, batches: Iterator[IntArray]) -> None:
         """Encode all batches; a batch is an array of indices into `UnitTokens.order`."""
         if self._prefetch:
-            for positions, collated in prefetch_one(batches, self._collate):
-                self._start(positions, collated.result)
+            with ThreadPoolExecutor(1, "prefetch") as thread:
+                collating = ((batch, thread.submit(self._collate, batch)) for batch in batches)
+                coming = next(collating, None)
+                while coming is not None:
+                    (positions, collated), coming = coming, next(collating, None)
+                    self._start(positions, collated.result)
         else:
             for positions in batches:
                 self._start(positions, partial(self._collate, positions))
@@ -228,7 +189,7 @@ class EncoderPass:
             self._fetch(0)
             self._split(positions, fetch)
         else:
-            self._started.append(_Started(positions, budget, fetch))
+            self._started.append((positions, budget, fetch))
             self._fetch(1 if self._prefetch else 0)
 
     def _fetch(self, leave: int) -> None:

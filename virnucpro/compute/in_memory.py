@@ -95,18 +95,18 @@ class MemoryRun:
         views = self.run.manifest.views
         dtype = f"float{self.run.manifest.parameters['embeddings'][2:]}"
         empty = np.empty((0, sum(views.values())), dtype)
-        parts = [part for part in self.segments if part.residues is not None]
-        if not parts:
-            stored = [part.embeddings for part in self.segments if part.embeddings is not None]
-            matrix = np.concatenate([empty, *stored])[rows]
+        stored = [part.embeddings for part in self.segments if part.embeddings is not None]
+        vectors = np.concatenate([empty, *stored])
+        per_row = [part.counts for part in self.segments if part.counts is not None]
+        if not per_row:
+            matrix = vectors[rows]
             matrix[status != RowState.DONE] = np.nan
             return RunVectors(matrix, status, views, None)
-        counts = np.concatenate([part.counts for part in parts if part.counts is not None])
+        counts = np.concatenate(per_row)
         first, own = np.cumsum(counts) - counts, counts[rows]
         offsets = np.concatenate(([0], np.cumsum(own)))
         places = np.repeat(first[rows] - offsets[:-1], own) + np.arange(offsets[-1])
-        residues = [part.residues for part in parts if part.residues is not None]
-        return RunVectors(np.concatenate(residues)[places], status, views, offsets)
+        return RunVectors(vectors[places], status, views, offsets)
 
     def rescored(self, calls: CallOptions) -> "MemoryRun":
         """Return the run with the calls of another rule."""
@@ -181,8 +181,6 @@ def compute_index(
         for unit, (first, last) in enumerate(zip(run.bounds, run.bounds[1:], strict=False)):
             segments.append(embedder.embed(unit, range(first, last), watch, Suspicion()))
     coverage = coverage_of(segments, run.bounds, run.manifest.fingerprint)
-    if warning := index.names_warning():
-        reporter.warn(warning)
     scores = call_run(run, coverage)
     outcome = replace(outcome_of(run, scores, reporter), again=dict(embedder.again))
     return MemoryRun(run, segments, scores, outcome)

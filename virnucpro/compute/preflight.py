@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
-from virnucpro.encoders.base import EncoderSpec, Precision
+from virnucpro.encoders.base import Precision
 from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_memory
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError
@@ -115,7 +115,7 @@ def default_precision(
     flags
         CPU features by their Linux names.
     n_bytes
-        Bytes of all encoders' weights at fp32; see `weight_bytes`.
+        Bytes of all encoders' weights at fp32; the precision of the files is ignored.
     verified
         Precisions that the bundle's card lists under ``verified_precisions``.
     """
@@ -126,16 +126,11 @@ def default_precision(
     return "bf16" if "amx_bf16" in flags and "bf16" in verified else "fp32"
 
 
-def weight_bytes(encoders: Sequence[EncoderSpec]) -> int:
-    """Return the bytes of all encoders' weights at fp32; the precision of the files is ignored."""
-    return bytes_of(shapes_of(*encoders), "fp32")
-
-
 def auto_precision(job: Job, kind: Kind) -> Job:
     """Replace the precision ``auto`` of a job for devices of this kind; return others unchanged."""
     if job.options.precision != "auto":
         return job
-    size, verified = weight_bytes(job.encoders), job.verified_precisions
+    size, verified = bytes_of(shapes_of(*job.encoders), "fp32"), job.verified_precisions
     return job.with_options(precision=default_precision(kind, cpu_flags(), size, verified))
 
 

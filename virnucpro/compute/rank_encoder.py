@@ -1,14 +1,12 @@
 """Loaded encoders and classifier of a rank: encode the rows of a unit, and retry single rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
 from virnucpro.arrays import Float32Array, IntArray, IntegerArray
-from virnucpro.bundles.manifest import Classifier
 from virnucpro.classifier.head import CLASSES, Head, load_head
 from virnucpro.compute.encoder_pass import EncoderPass, UnitTokens
 from virnucpro.compute.poison_isolation import (
@@ -16,8 +14,9 @@ from virnucpro.compute.poison_isolation import (
     Suspicion,
     encoder_batches,
 )
+from virnucpro.compute.rank_main import RankTask
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, Filling, TokenBudget
+from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, TokenBudget
 from virnucpro.encoders.device import (
     Shortage,
     device_bytes,
@@ -81,25 +80,6 @@ _ORDINARY_TOKENS = 1_024
 
 This is the longest training sequence of ESM-2 plus two special tokens.
 """
-
-
-class Encoded(NamedTuple):
-    """Vectors of the rows of one unit, from one encoder.
-
-    Attributes
-    ----------
-    vectors
-        (vectors, dim) float32; zeros for rows that were not encoded. See
-        `UnitTokens.vectors_of`.
-    reasons
-        For each row without a vector, the reason. The keys are positions of rows within the unit.
-    filling
-        Sums of tokens and token budgets of the batches.
-    """
-
-    vectors: Float32Array
-    reasons: Mapping[int, str]
-    filling: Filling
 
 
 class RankEncoder:
@@ -167,8 +147,8 @@ class RankEncoder:
         *,
         shortest: Callable[[], int],
         prefetch: bool = False,
-    ) -> Encoded:
-        """Encode the rows of a unit; rows without tokens are skipped.
+    ) -> EncoderPass:
+        """Encode the rows of a unit, and return this pass; rows without tokens are skipped.
 
         Parameters
         ----------
@@ -200,18 +180,15 @@ class RankEncoder:
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
         work.run(encoder_batches(sizes, self.budget, suspicion, self.number))
-        too_large: dict[int, str] = {}
         if work.shortages:
             # If the process dies from here on, no single row is the cause.
             report_next(TaskSpan(tokens.unit, FINISHING, 0, 0))
             self._require_memory(min(shortest(), _ORDINARY_TOKENS))
-            too_large = self._too_large(tokens, work.shortages)
+            work.reasons |= self._too_large(tokens, work.shortages)
         self._learn_from(suspicion, sizes)
-        isolated = {
-            int(tokens.order[position]): reason
-            for position, reason in suspicion.isolated_in(self.number).items()
-        }
-        return Encoded(work.vectors, tokens.refused | isolated | too_large, work.filling)
+        for position, reason in suspicion.isolated_in(self.number).items():
+            work.reasons[int(tokens.order[position])] = reason
+        return work
 
     def _require_memory(self, n_tokens: int) -> None:
         """Encode a synthetic sequence of `n_tokens`, to check that the device has enough memory.
@@ -379,25 +356,21 @@ class Models:
 
     Parameters
     ----------
-    specs
-        Encoders, in the order in which their vectors are joined.
-    head
-        Weight file of the classifier; None for a run without scores.
+    model
+        Its encoders, head and other classifiers are loaded.
     device, precision
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch.
     learnt
         Token budgets learnt on a device of this type.
-    others
-        Classifiers of the rows that `head` does not score, by the kind of these rows.
 
     Attributes
     ----------
     encoders
-        The loaded encoders of `specs`, then those of `others`.
+        The loaded encoders of `model`, then those of its other classifiers.
     parts
-        The classifiers: that of `specs` and `head`, then `others`.
+        The classifiers: the main one, then the others.
     part_of, part_of_encoder
         Number of the classifier of each kind of rows, ``(n_kinds,)`` int64, and of each encoder.
     width
@@ -411,21 +384,18 @@ class Models:
 
     def __init__(
         self,
-        specs: Sequence[EncoderSpec],
-        head: Path | None,
+        model: "Job | RankTask",
         device: str,
         precision: Precision,
         first_budget: int,
         learnt: Mapping[str, int] | None = None,
-        others: Mapping[int, Classifier] | None = None,
     ) -> None:
-        others = others or {}
         self.part_of = np.zeros(PIECE_ITEM + 1, np.int64)
         self.part_of_encoder: list[int] = []
         self.encoders: list[RankEncoder] = []
         self.parts: list[ScoringPart] = []
-        models = [(0, specs, head)]
-        models += [(kind, other.encoders, other.head) for kind, other in others.items()]
+        models = [(0, model.encoders, model.head)]
+        models += [(kind, other.encoders, other.head) for kind, other in model.others.items()]
         for number, (kind, own, file) in enumerate(models):
             self.part_of[kind] = number
             first = len(self.encoders)
@@ -448,5 +418,4 @@ class Models:
     @classmethod
     def of(cls, job: "Job", kind: Kind) -> Self:
         """Load encoders and classifier of a job on a device of a kind; errors as for `Models`."""
-        precision, tokens = job.settled_precision, BATCH_TOKENS[kind]
-        return cls(job.encoders, job.head, kind, precision, tokens, others=job.others)
+        return cls(job, kind, job.settled_precision, BATCH_TOKENS[kind])

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -94,13 +94,13 @@ def write_round(
     run.rounds.mkdir(exist_ok=True)
     path = run.round(number)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        stream = path.open("xb")
     except FileExistsError:
         raise RunExistsError(
             f"{path} was just written by another process. Rerun the command if units are missing."
         ) from None
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
@@ -137,14 +137,12 @@ def find_latest_round(run: RunDirectory) -> Round | None:
     RunError
         If a folder or a pipe has the name of a round.
     """
-    read = (_read(run.round(number)) for number in reversed(run.round_numbers()))
-    return next((found for found in read if found is not None), None)
-
-
-def _read(path: Path) -> Round | None:
-    if not path.is_file():
-        raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
-    return _parse(path.read_bytes())
+    for path in map(run.round, reversed(run.round_numbers())):
+        if not path.is_file():
+            raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+        if (found := _parse(path.read_bytes())) is not None:
+            return found
+    return None
 
 
 def _parse(text: bytes) -> Round | None:
@@ -168,8 +166,6 @@ def _leads_out(path: str) -> bool:
 
 def _spans(units: Sequence[int]) -> list[tuple[int, int]]:
     """Return the first unit and the end of each run of consecutive numbers in `units`."""
-    if not units:
-        return []
-    cuts = [i for i, (unit, other) in enumerate(pairwise(units), 1) if other != unit + 1]
-    bounds = [0, *cuts, len(units)]
-    return [(units[a], units[b - 1] + 1) for a, b in pairwise(bounds)]
+    runs = groupby(enumerate(units), lambda pair: pair[1] - pair[0])
+    grouped = ([unit for _, unit in run] for _, run in runs)
+    return [(run[0], run[-1] + 1) for run in grouped]

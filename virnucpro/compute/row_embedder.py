@@ -121,13 +121,7 @@ class RowEmbedder:
     ) -> None:
         self._task, self._index = task, index
         self._models = models or Models(
-            task.encoders,
-            task.head,
-            task.torch_device,
-            task.precision,
-            task.batch_tokens,
-            learnt,
-            task.others,
+            task, task.torch_device, task.precision, task.batch_tokens, learnt
         )
         self._encoders = self._models.encoders
         self._per_token = any(spec.pooling.per_token for spec in task.encoders)
@@ -360,7 +354,7 @@ class RowEmbedder:
         if numbers.owners is not None and stored is not None:
             stored = stored[state[numbers.owners] == RowState.DONE]
             counts = np.where(state == RowState.DONE, work.tokens[0].n_vectors, 0)
-        for values in (None if self._per_token else stored, numbers.scores):
+        for values in (stored if counts is None else None, numbers.scores):
             if values is not None:
                 values[state == RowState.QUARANTINED] = 0
         return Segment(
@@ -368,10 +362,9 @@ class RowEmbedder:
             fingerprint=self._task.fingerprint,
             rows=np.asarray(rows, np.int64),
             state=state,
-            embeddings=None if self._per_token else stored,
+            embeddings=stored,
             scores=numbers.scores,
             reasons={rows[row]: reason for row, reason in sorted(reasons.items())},
-            residues=stored if self._per_token else None,
             counts=counts,
         )
 

@@ -4,39 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from virnucpro.arrays import IntArray
 from virnucpro.errors import InputError, NotARunError, UsageError
 from virnucpro.run.run import Run
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.aggregate import RowNames, write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
-from virnucpro.store.schema import RowState
 
 _IN_RUN: Final = "shards/rank-*/unit-*.h5"
 _PATTERNS: Final = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
-
-
-class RowNames:
-    """Replacement for a `SequenceIndex`: each row with a segment is an item named by its number."""
-
-    def __init__(self, coverage: Coverage) -> None:
-        self.item_row: IntArray = np.flatnonzero(coverage.row_state != RowState.MISSING)
-        self.n_items = len(self.item_row)
-
-    @property
-    def input_names(self) -> Sequence[str]:
-        """Empty: the input files are unknown."""
-        return ()
-
-    def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
-        """Return 0 as the file of each item, and the number of its row, from 1."""
-        return np.zeros_like(items), self.item_row[items] + 1
-
-    def item_names(self, items: IntArray) -> list[str]:
-        """Return the name of each item: the number of the item's row, as text."""
-        return list(map(str, self.item_row[items].tolist()))
 
 
 def find_segments(paths: Sequence[Path]) -> list[Path]:

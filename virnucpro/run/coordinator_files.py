@@ -19,6 +19,7 @@ from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
 from virnucpro.runtime.status import WorkerStatus
+from virnucpro.sequences.spec import json_digest
 
 
 def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> EventLog:
@@ -187,42 +188,21 @@ A key is ``ENCODER``, ``ENCODER/LENGTH`` (a length class) or ``ENCODER/fitted`` 
 fitted into memory).
 """
 
-_MOST_BYTES = 1 << 20
-_MOST_TOKENS = 1 << 40
-_LENGTH_CLASSES = frozenset(str(1 << power) for power in range(41))
-
 
 def read_budgets(run: RunDirectory) -> Learnt:
-    """Return the content of budgets.json; an empty dict if the file is missing or unreadable.
+    """Return the content of budgets.json; an empty dict if the file is missing or was changed.
 
-    With these budgets a launch avoids batches that exceeded the memory in earlier launches.
-    Invalid entries of the file are ignored, because batch sizes affect results by rounding only.
+    With these budgets a launch avoids batches that exceeded the memory in earlier launches. Batch
+    sizes affect results by rounding only.
     """
     try:
         if not run.budgets.is_file():  # opening a named pipe would block
             return {}
-        with run.budgets.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1)
-        content = json.loads(text) if len(text) <= _MOST_BYTES else {}
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(run.budgets.read_bytes())
+        learnt: Learnt = content["devices"]
+        return learnt if content["sha256"] == json_digest(learnt) else {}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}
-    if not isinstance(content, dict):
-        return {}
-    return {
-        device: {key: tokens for key, tokens in learnt.items() if _is_budget(key, tokens)}
-        for device, learnt in content.items()
-        if isinstance(learnt, dict)
-    }
-
-
-def _is_budget(key: str, tokens: Any) -> bool:  # noqa: ANN401 - anything that JSON can hold
-    """Return whether key and value are a valid entry of budgets.json.
-
-    Boolean values are invalid, although bool is a subclass of int.
-    """
-    name, _, size = key.rpartition("/")
-    known = size in _LENGTH_CLASSES if name and size.isdecimal() else bool(size)
-    return known and type(tokens) is int and 0 < tokens <= _MOST_TOKENS
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
@@ -247,4 +227,5 @@ def write_budgets(run: RunDirectory, learnt: Learnt) -> None:
         If budgets.json cannot be written.
     """
     with write_file(run.budgets, lasting=False) as stream:
-        stream.write(json.dumps(learnt, indent=2, sort_keys=True).encode() + b"\n")
+        signed = {"devices": learnt, "sha256": json_digest(learnt)}
+        stream.write(json.dumps(signed, indent=2, sort_keys=True).encode() + b"\n")

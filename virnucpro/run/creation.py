@@ -91,25 +91,6 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
                 paths.root.rmdir()
 
 
-@contextmanager
-def open_run(
-    job: Job,
-    execution: Execution,
-    reporter: Reporter,
-    kind: Kind = "cpu",
-    workers: int | None = None,
-) -> Iterator[Run]:
-    """Create or resume the run of a job and yield it; hold the run's lock until the block ends.
-
-    Parameters and errors are those of `claimed`, `created` and `resumed`.
-    """
-    with claimed(job, execution) as manifest:
-        if manifest is None:
-            yield created(job, execution, reporter, kind, workers)
-        else:
-            yield resumed(manifest, job, execution, reporter)
-
-
 def _make_folder(run: RunDirectory) -> bool:
     """Create the run folder and return True; return False if the folder exists already."""
     run.root.parent.mkdir(parents=True, exist_ok=True)

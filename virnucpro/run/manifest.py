@@ -18,7 +18,7 @@ _OTHER_PARAMETERS = (
     "Use the parameters of the run, choose another output folder, or replace the run with --force."
 )
 _RESTORE = "Restore the file from a copy, or start the run anew in another folder."
-_REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors", "dnaio")
+_REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors")
 
 
 @dataclass(frozen=True, slots=True)

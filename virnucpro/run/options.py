@@ -102,7 +102,7 @@ class PredictOptions:
         parse=_prevalence,
         group="calls",
         help="expected share of viral sequences in the input; auto: estimate it from the scores",
-        default_text="auto, or as before in a resumed or rescored run",
+        default_text="auto; a resumed or rescored run keeps a value that was given before",
     )
     extract: Sequence[str] | None = option(
         None,

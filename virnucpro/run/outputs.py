@@ -102,8 +102,6 @@ def write_outputs(
         coverage = _write_vectors(run, reporter, coverage)
     elif coverage is None:
         coverage = survey_segments(run, reporter)
-    if warning := run.index.names_warning():
-        reporter.warn(warning)
     reporter.stage("writing tables")
     scores = call_run(run, coverage)
     write_tables(run.paths, run.manifest, scores)
@@ -175,7 +173,7 @@ def _write_extracts(
             write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
             yield path
     if "viral" in options.calls:
-        path = target.viruses(compressed=options.compress)
+        path = target.extract("viruses", compressed=options.compress)
         whole = (scores.calls.call == Call.VIRAL) & ~scores.provirus
         write_viruses(path, scores.index, whole, scores.calls.probability, scores.inserted)
         yield path
@@ -353,6 +351,6 @@ def _write_region_files(
     yield from (target.regions, target.regions_bed, target.regions_gff3)
     if "viral" in options.calls:
         fastq = index.has_qualities
-        path = target.region_extract(fastq=fastq, compressed=options.compress)
+        path = target.extract("viral_regions", fastq=fastq, compressed=options.compress)
         write_region_extract(path, index, scores.inserted, fastq=fastq)
         yield path

@@ -15,6 +15,8 @@ from virnucpro.console import duration, say
 from virnucpro.runtime.signals import raise_if_asked_to_stop
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from virnucpro.run.run import Outcome
     from virnucpro.runtime.status import WorkerStatus
 
@@ -62,8 +64,8 @@ class Reporter:
     def stage(self, text: str) -> None:
         """Report the start of a stage of the run; `text` describes the stage."""
 
-    def finished(self, part: float) -> None:
-        """Report which part of the stage is finished, from 0 to 1."""
+    def finished(self, part: float, of: str = "") -> None:
+        """Report which part of the stage, or of the work `of`, is finished, from 0 to 1."""
 
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Report how many records and letters of the inputs have been read."""
@@ -221,39 +223,24 @@ class Bars:
             expand=True,
         )
         self._pace: _Pace | None = None
-        self._reading: Any = None
-        self._stage: Any = None
-        self._whole: Any = None
-        self._workers: dict[int, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
 
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Show how much of the inputs has been read."""
         text = f"{amount(letters, protein=protein)} in {records:,} sequences"
-        if self._reading is None:
-            self._reading = self._progress.add_task("reading", total=None, text=text)
-            self._progress.start()
-        self._progress.update(self._reading, text=text)
+        self._bar("reading", None, text=text)
 
     def stage(self, text: str, finished: float) -> None:
         """Show the finished share of a stage of work; the bar ends at 1."""
-        if self._stage is None:
-            self._stage = self._progress.add_task(text, total=1.0, text="")
-        self._progress.update(self._stage, description=text, completed=finished)
-        self._progress.start()
+        self._bar("stage", 1.0, description=text, completed=finished)
         if finished >= 1:
-            self._progress.remove_task(self._stage)
-            self._stage = None
-            self._progress.stop()
+            self._clear()
 
     def begin(self, work: Workload) -> None:
         """Begin to show the computation of `work`."""
-        if self._reading is not None:
-            self._progress.remove_task(self._reading)
-            self._reading = None
+        self._clear()
         self._pace = _Pace(work, time.monotonic)
-        text = self._pace.text(self._console.width)
-        self._whole = self._progress.add_task("all", total=1.0, text=text)
-        self._progress.start()
+        self._bar("all", 1.0, text=self._pace.text(self._console.width))
 
     def show(self, statuses: "Mapping[int, WorkerStatus]") -> None:
         """Show the state of the workers."""
@@ -261,26 +248,30 @@ class Bars:
             return
         self._pace.update(statuses)
         text = self._pace.text(self._console.width)
-        self._progress.update(self._whole, completed=self._pace.finished, text=text)
+        self._bar("all", 1.0, completed=self._pace.finished, text=text)
         for rank, status in sorted(statuses.items()):
-            if rank not in self._workers:
-                self._workers[rank] = self._progress.add_task(f"worker {rank}", text="")
-            self._progress.update(
-                self._workers[rank],
-                completed=status.done,
-                total=status.total or None,
-                text=self._pace.activity(status),
-            )
+            text = self._pace.activity(status)
+            self._bar(f"worker {rank}", status.total or None, completed=status.done, text=text)
 
     def end(self) -> None:
         """Remove the bars, and print what was computed."""
-        self._progress.stop()
+        self._clear()
         if self._pace is not None:
             say(self._pace.last_line())
             self._pace = None
-            for task in self._progress.task_ids:
-                self._progress.remove_task(task)
-            self._workers.clear()
+
+    def _bar(self, name: str, total: float | None, **shown: Any) -> None:  # noqa: ANN401 - as rich
+        """Change the bar of this name, after adding it if it is new."""
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total, text="")
+        self._progress.update(self._tasks[name], total=total, **shown)
+        self._progress.start()
+
+    def _clear(self) -> None:
+        self._progress.stop()
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._tasks.clear()
 
 
 _CALLS: Final = ("viral", "non-viral", "ambiguous")
@@ -395,11 +386,11 @@ class CommandReporter(Reporter):
         if not self._quiet:
             say(text)
 
-    def finished(self, part: float) -> None:
-        """Show which part of the stage that was printed last is finished."""
+    def finished(self, part: float, of: str = "") -> None:
+        """Show which part of the stage that was printed last, or of the work `of`, is finished."""
         raise_if_asked_to_stop()
         if self._view is not None:
-            self._view.stage(self._stage, part)
+            self._view.stage(of or self._stage, part)
 
     def warn(self, text: str) -> None:
         """Print a warning, also in quiet mode; a repeated text is printed only once."""

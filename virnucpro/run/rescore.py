@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,32 +31,19 @@ from virnucpro.store.segment import read_segment
 from virnucpro.tables.columns import CALL_NAMES
 
 
-class OtherClassifier(NamedTuple):
-    """A classifier for the stored vectors of a run.
-
-    Attributes
-    ----------
-    bundle
-        Name or folder of a bundle with the encoders of the run.
-    outdir
-        Folder for the tables; the run stays as it is.
-    """
-
-    bundle: str
-    outdir: Path
-
-
 def rescore(
     paths: RunDirectory,
     calls: CallOptions,
     reporter: Reporter,
-    other: OtherClassifier | None = None,
+    other: tuple[str, Path] | None = None,
     *,
     lock: bool = True,
 ) -> tuple[Mapping[tuple[str, str], int], bool]:
     """Write the tables of a run by the rule `calls`.
 
-    Without `other`, the tables of the run are replaced, and run.json records the rule.
+    `other` is another classifier for the stored vectors: name or folder of a bundle with the
+    encoders of the run, and a folder for the tables; the run stays as it is. Without it, the tables
+    of the run are replaced, and run.json records the rule.
 
     Returns
     -------
@@ -87,14 +73,18 @@ def rescore(
         manifest = replace(run.manifest, calls=asdict(rule), tables_complete=False)
         changed, target = replace(run, manifest=manifest), paths
         if other is not None:
-            changed, coverage = _scored_by(changed, coverage, other, reporter)
-            target = RunDirectory(other.outdir)
+            name, outdir = other
+            if outdir.exists() and any(outdir.iterdir()):
+                raise UsageError(f"{outdir}: is not empty; choose another output folder")
+            changed, coverage = _scored_by(changed, coverage, name, reporter)
+            target = RunDirectory(outdir)
         now = call_run(changed, coverage)
         if other is None:
             run.update(manifest)
         else:
-            other.outdir.mkdir(parents=True, exist_ok=True)
-        reporter.stage("writing tables")
+            target.root.mkdir(parents=True, exist_ok=True)
+        kept = ", as before" if rule.prevalence != calls.prevalence else ""
+        reporter.stage(f"writing tables by the rule {rule.text}{kept}")
         write_tables(target, changed.manifest, now)
         write_gaps(target, now)
         if other is None:
@@ -111,20 +101,16 @@ def rescore(
     return changes, bool((coverage.row_state == RowState.DONE).all())
 
 
-def _scored_by(
-    run: Run, coverage: Coverage, other: OtherClassifier, reporter: Reporter
-) -> tuple[Run, Coverage]:
+def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> tuple[Run, Coverage]:
     """Return run and coverage with the classifier, calibration and scores of another bundle."""
-    if other.outdir.exists() and any(other.outdir.iterdir()):
-        raise UsageError(f"{other.outdir}: is not empty; choose another output folder")
-    bundle = open_bundle(other.bundle)
+    bundle = open_bundle(name)
     _require_same_encoders(run, bundle)
     if bundle.head is None:
-        raise UsageError(f"{other.bundle}: has no classifier; give a bundle with a classifier")
+        raise UsageError(f"{name}: has no classifier; give a bundle with a classifier")
     if not run.stores_vectors:
         raise StoreError(
             f"{run.paths.root}: has no stored vectors, because it was made without --embeddings. "
-            f"Predict the sequences again with -b {other.bundle}."
+            f"Predict the sequences again with -b {name}."
         )
     reporter.stage(f"scoring stored vectors with {bundle.name}")
     head = load_head(bundle.head)

@@ -11,12 +11,11 @@ from virnucpro.console import say
 from virnucpro.durable import finished_name, write_file
 from virnucpro.errors import UsageError
 from virnucpro.run.job import Inputs, inputs_of, require_inputs
-from virnucpro.sequences.entries import MAX_RECORD
+from virnucpro.run.options import FramesOptions
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
-from virnucpro.sequences.windows import Tiling
 from virnucpro.tables.write import blocks
 from virnucpro.temporary import owned_prefix
 
@@ -24,15 +23,7 @@ _COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst"}
 
 
 def write_frames(
-    inputs: Inputs,
-    outdir: str | os.PathLike[str],
-    *,
-    window: int,
-    tiling: Tiling,
-    genetic_code: int,
-    force: bool = False,
-    strict: bool = False,
-    max_record: int = MAX_RECORD,
+    inputs: Inputs, outdir: str | os.PathLike[str], options: FramesOptions
 ) -> Iterator[Path]:
     """Write the files of ``virnucpro frames``; yield the path of each file when it is complete.
 
@@ -52,18 +43,19 @@ def write_frames(
     """
     names, folder = inputs_of(inputs), Path(outdir)
     require_inputs(names)
-    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, tiling, genetic_code)
+    window, code = options.window, options.genetic_code
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, options.tiling, code)
+    rules = InputRules(strict=options.strict, max_record=options.max_record)
     outputs = [_outputs(folder, stem, window) for stem in _distinct_stems(names)]
     for path in itertools.chain(*outputs):
         if path.exists() and any(path.samefile(name) for name in names if Path(name).exists()):
             raise UsageError(f"{path}: both an input and an output; choose another output folder.")
-        if path.exists() and not force:
+        if path.exists() and not options.force:
             raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):
         with tempfile.TemporaryDirectory(prefix=owned_prefix("frames")) as own:
-            rules = InputRules(strict=strict, max_record=max_record)
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
-            for warning in filter(None, (*index.warnings, index.names_warning())):
+            for warning in index.warnings:
                 say(f"warning: {name}: {warning}")
             folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)

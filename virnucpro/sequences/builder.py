@@ -1,6 +1,5 @@
 """Build a sequence index from batches of records: windows, items and rows."""
 
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,21 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from virnucpro.arrays import IntArray
-from virnucpro.durable import sync_folder, temporary_beside
-from virnucpro.errors import RunExistsError, StoreError, UsageError
+from virnucpro.console import encoded_name
+from virnucpro.errors import UsageError
 from virnucpro.sequences.columns import (
     COLUMNS,
     OPTIONAL_COLUMNS,
     TEMPORARY_COLUMNS,
     ColumnFile,
-    ColumnWriter,
     Folder,
     Header,
     MemoryFolder,
     column_path,
     open_column,
     open_writer,
-    write_header,
 )
 from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
@@ -36,7 +33,6 @@ from virnucpro.sequences.records import UNNAMED, Record, read_records
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile, RecordStatus
 
-_QUALITIES = "qualities"
 _BATCH_BYTES = 1 << 20
 # Bytes added for each record to the size of a batch, so that empty records are limited too.
 _RECORD_BYTES = 100
@@ -83,33 +79,6 @@ class _Batch(NamedTuple):
         return sum(map(len, self.sequences)) + sum(self.too_long.values())
 
 
-def write_index(
-    folder: Path, inputs: Sequence[str], spec: IndexSpec, read: ReadListener, rules: InputRules
-) -> None:
-    """Read all inputs and write their index into `folder`, which is created atomically.
-
-    Raises
-    ------
-    InputError, RunExistsError, StoreError, UsageError
-        As `virnucpro.sequences.index.build_index`.
-    """
-    if folder.exists():
-        raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
-    temporary = temporary_beside(folder)
-    try:
-        temporary.mkdir()
-        write_header(temporary, write_columns(temporary, inputs, spec, read, rules))
-        temporary.replace(folder)
-        sync_folder(folder.parent)
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: the sequence index cannot be written ({error}); correct this error "
-            "and rerun the command, or choose another output folder"
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def input_digests(
     inputs: Sequence[str], spec: IndexSpec, rules: InputRules | None = None
 ) -> tuple[InputFile, ...]:
@@ -143,7 +112,9 @@ def write_columns(
     keeps_qualities = spec.kind != "whole"  # outputs of embed have no sequences
     reader = _Reader(inputs, spec, rules, qualities=keeps_qualities)
     with ExitStack() as stack:
-        streamed = _StreamedColumns(folder, stack, paired=spec.pairs is not None)
+        streamed = _StreamedColumns(
+            folder, stack, paired=spec.pairs is not None, qualities=keeps_qualities
+        )
         for batch in reader.batches():
             streamed.add(batch, spec)
             read(*reader.counts)
@@ -174,7 +145,7 @@ def column_blocks(
             folder, digest = MemoryFolder(), ContentDigest("")
             digest.add(batch.names, batch.sequences, batch.too_long)
             with ExitStack() as stack:
-                streamed = _StreamedColumns(folder, stack, paired=False)
+                streamed = _StreamedColumns(folder, stack)
                 streamed.add(batch, spec)
                 files = streamed.close()
             yield folder, _header(spec, (digest.result(),), files | write_rows(folder), ())
@@ -240,13 +211,12 @@ class _Reader:
 
     def warnings(self, folder: Folder) -> Iterator[str]:
         """Yield the warnings about all inputs; `folder` is their index."""
-        repeats = count_repeats(open_column(folder, "name_hash").values)
+        n_repeats, place = count_repeats(open_column(folder, "name_hash").values)
         name = ""
-        if repeats.number:
-            first = open_column(folder, "name_first").values
-            bounds = first[repeats.position : repeats.position + 2]
-            name = open_column(folder, "names").read(int(bounds[0]), int(bounds[1])).decode()
-        yield from self.notes.warnings(self.digests(), repeats.number, name)
+        if n_repeats:
+            low, high = open_column(folder, "name_first").values[place : place + 2].tolist()
+            name = open_column(folder, "names").read(low, high).decode()
+        yield from self.notes.warnings(self.digests(), n_repeats, name)
 
     def _records_of(self, paths: Sequence[Input]) -> Iterator[Record]:
         longest = min(self._rules.max_record, _LONGEST)
@@ -258,7 +228,8 @@ class _Reader:
         batch, size = _Batch.empty(), 0
         for number, record in enumerate(self._records_of(paths), 1):
             name, sequence, gaps, problem, qualities, mate, too_long = record
-            if gaps or problem or too_long or name.startswith(UNNAMED):
+            odd = name.startswith(UNNAMED) or encoded_name(name) != name
+            if odd or gaps or problem or too_long:
                 self.notes.add(number, record)
                 if problem:
                     batch.invalid.append(len(batch.names))
@@ -288,22 +259,26 @@ def _add_to(digests: Sequence[ContentDigest], batch: _Batch) -> None:
 
 
 class _StreamedColumns:
-    """Appends batches of records to the column files of records, windows, items and pieces."""
+    """Appends batches of records to the column files of records, windows, items and pieces.
 
-    def __init__(self, folder: Folder, stack: ExitStack, *, paired: bool) -> None:
+    The column of qualities is removed at the end, unless all records have qualities.
+    """
+
+    def __init__(
+        self, folder: Folder, stack: ExitStack, *, paired: bool = False, qualities: bool = False
+    ) -> None:
         self._folder = folder
         self._paired = paired
+        self._n_records = self._n_without_qualities = 0
+        chosen = {"mate_lengths": paired, "qualities": qualities}
         self._columns = {
             name: stack.enter_context(open_writer(folder, name))
-            for name in (*COLUMNS, *TEMPORARY_COLUMNS)
-            if name not in ROW_COLUMNS
+            for name in (*COLUMNS, *TEMPORARY_COLUMNS, *OPTIONAL_COLUMNS)
+            if name not in ROW_COLUMNS and chosen.get(name, True)
         }
-        if paired:
-            self._columns["mate_lengths"] = stack.enter_context(open_writer(folder, "mate_lengths"))
         self._totals = dict.fromkeys(_RUNNING_SUMS, 0)
         for name in _RUNNING_SUMS:
             self._columns[name].append([0])
-        self._qualities = _QualitiesWriter(folder, stack)
 
     def add(self, batch: _Batch, spec: IndexSpec) -> None:
         names, sequences, qualities, invalid, mates, too_long = batch
@@ -345,12 +320,15 @@ class _StreamedColumns:
         }
         if self._paired:
             values["mate_lengths"] = np.where(lengths, firsts, all_letters)
+        self._n_records += len(names)
+        self._n_without_qualities += len(names) - len(qualities)
+        if not self._n_without_qualities and qualities:
+            values["qualities"] = b"".join(qualities)
         for name, numbers in counts.items():
             values[name] = self._totals[name] + np.cumsum(numbers, dtype=np.int64)
             self._totals[name] += int(np.sum(numbers))
         for name, part in values.items():
             self._columns[name].append(part)
-        self._qualities.add(len(names), qualities)
 
     def close(self) -> dict[str, ColumnFile]:
         for piece, owners in _PIECE_COLUMNS.items():
@@ -359,7 +337,11 @@ class _StreamedColumns:
                 for owner in owners:
                     self._columns[owner].append(block)
         files = {name: column.close() for name, column in self._columns.items()}
-        return files | self._qualities.close()
+        if "qualities" in files and (self._n_without_qualities or not self._n_records):
+            del files["qualities"]
+            if isinstance(self._folder, Path):
+                column_path(self._folder, "qualities").unlink()
+        return files
 
 
 _PIECE_COLUMNS: Final = {
@@ -369,23 +351,15 @@ _PIECE_COLUMNS: Final = {
 }
 """Columns of pieces, and those of items in which they follow the items."""
 
-_AT_ONCE: Final = 1 << 27
-"""Values that are sorted at once; 16 bytes of memory each."""
+_AT_ONCE: Final = 1 << 26
+"""Values that are sorted at once; 33 bytes of memory each."""
 _BLOCK: Final = 1 << 22
 
 
-class Repeats(NamedTuple):
-    """Number of values that equal an earlier value, and position of the first repeated value.
+def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> tuple[int, int]:
+    """Count the values that equal an earlier value; return their number and a position.
 
-    `position` is the earliest position of a value that occurs again, -1 if there is none.
-    """
-
-    number: int
-    position: int
-
-
-def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> Repeats:
-    """Count the values that equal an earlier value.
+    It is the earliest position of a value that occurs again, -1 if there is none.
 
     Parameters
     ----------
@@ -395,72 +369,19 @@ def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> Repeats:
         Number of values in memory; the array is read once for each such part.
     """
     n_parts = max(1, -(-len(values) // at_once))
-    count, first = 0, len(values)
+    number, first = 0, len(values)
     for part in range(n_parts):
-        chosen = np.sort(
-            np.concatenate(
-                [
-                    np.empty(0, np.int64),
-                    *(block[block % n_parts == part] for _, block in _blocks(values)),
-                ]
-            )
-        )
-        again = chosen[1:][chosen[1:] == chosen[:-1]]
-        count += len(again)
-        if len(again):
-            first = min(first, _first_of(values, np.unique(again)))
-    return Repeats(count, first if count else -1)
-
-
-def _first_of(values: IntArray, wanted: IntArray) -> int:
-    for start, block in _blocks(values):
-        found = np.flatnonzero(np.isin(block, wanted))
-        if len(found):
-            return start + int(found[0])
-    return len(values)
+        places = [np.empty(0, np.int64)]
+        places += [n + np.flatnonzero(block % n_parts == part) for n, block in _blocks(values)]
+        place = np.concatenate(places)
+        own = values[place]
+        order = np.argsort(own, kind="stable")
+        again = np.flatnonzero(own[order[1:]] == own[order[:-1]])
+        number += len(again)
+        first = min(first, int(place[order[again]].min(initial=first)))
+    return number, first if number else -1
 
 
 def _blocks(values: IntArray) -> Iterator[tuple[int, IntArray]]:
     for start in range(0, len(values), _BLOCK):
         yield start, values[start : start + _BLOCK]
-
-
-class _QualitiesWriter:
-    """Writes the column `qualities`, which an index has if all its records are FASTQ.
-
-    Records without qualities remove its file.
-
-    Parameters
-    ----------
-    folder
-        Folder of the index. The file is created with the first record.
-    stack
-        Closes the file, also after an error.
-    """
-
-    def __init__(self, folder: Folder, stack: ExitStack) -> None:
-        self._folder = folder
-        self._stack = stack
-        self._column: ColumnWriter | None = None
-        self._complete = True
-
-    def add(self, n_records: int, qualities: Sequence[bytes]) -> None:
-        """Add the qualities of the next records; fewer than `n_records` remove the column."""
-        if len(qualities) < n_records:
-            self._complete = False
-        if not self._complete or not n_records:
-            return
-        if self._column is None:
-            self._column = self._stack.enter_context(open_writer(self._folder, _QUALITIES))
-        self._column.append(b"".join(qualities))
-
-    def close(self) -> dict[str, ColumnFile]:
-        """Complete the column; return its file, or nothing if there is no column."""
-        if self._column is None:
-            return {}
-        file = self._column.close()
-        if self._complete:
-            return {_QUALITIES: file}
-        if isinstance(self._folder, Path):
-            column_path(self._folder, _QUALITIES).unlink()
-        return {}

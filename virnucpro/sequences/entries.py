@@ -5,8 +5,8 @@ once and as it was sequenced: secondary and supplementary alignments are skipped
 reverse strand are turned back. Reads that are flagged as first or second mate have names with
 ``/1`` or ``/2``, as by ``samtools fastq``.
 
-dnaio reads FASTQ. Its FASTA reader is not used: it decodes headers by the locale and fails on
-some non-ASCII headers, it drops lines that begin with ``#``, and it has a fifth of the throughput.
+Other programs' readers (such as dnaio) decode headers, and cannot leave out the letters of a record
+that would fill the memory.
 """
 
 import io
@@ -14,11 +14,10 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from io import BufferedReader
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
 
@@ -230,7 +229,7 @@ def split_fasta(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
     size = dropped = 0  # size: an upper limit, until it exceeds the maximum
     exact = False
     for text in _with_whole_headers(blocks, path):
-        continued, *entries = _at_headers(text)
+        continued, *entries = text.split(b"\n>")
         letters = _without_space(continued) if exact else continued.replace(b"\n", b"")
         pieces.append(letters)
         size += len(letters)
@@ -300,32 +299,7 @@ def _long_header(path: Input, start: bytes) -> InputError:
     )
 
 
-def _at_headers(text: bytes) -> list[bytes]:
-    """Split the text at every ``>`` after a line end.
-
-    The first returned part continues an earlier entry; each other part is an entry without ``>``.
-    """
-    entries: list[bytes] = []
-    # Searching two bytes takes six times as long as searching one; ``>`` within lines is rare.
-    entry: list[bytes] = []
-    for part in text.split(b">"):
-        if entry and entry[-1].endswith(b"\n"):
-            entries.append(b">".join(entry))
-            entry = []
-        entry.append(part)
-    entries.append(b">".join(entry))
-    return entries
-
-
-_LINES_A_RECORD = 4
-_LETTERS, _QUALITIES = 1, 3
-"""Lines of a record, from 0."""
 _SEVERAL_BLOCKS: Final = 2 * _BLOCK_BYTES
-
-# A byte that is not ASCII, or is the escape byte, becomes the escape byte and two hex digits.
-_ESCAPE = b"\x1a"
-_TO_ESCAPE = re.compile(rb"[\x1a\x80-\xff]")
-_ESCAPED = re.compile(rb"\x1a([0-9a-f]{2})")
 
 
 def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD) -> Iterator[Entry]:
@@ -353,101 +327,43 @@ def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
         When a record does not have four lines, the number of qualities is not the number of
         letters, or a header is longer than 16 MiB.
     """
-    from dnaio import FastqFormatError, FastqReader  # noqa: PLC0415 - for FASTQ only
-
-    dropped: dict[int, int] = {}
-    lines = _shortened_lines(blocks, path, longest, dropped)
-    escaped = _Escaped(_without_trailing_blank_lines(lines))
-    stream = BufferedReader(BlockStream(escaped))
-    try:
-        for number, record in enumerate(FastqReader(stream)):
-            name, sequence = record.name.encode(), record.sequence.encode()
-            qualities = record.qualities_as_bytes()
-            if escaped.any:
-                name, sequence, qualities = map(_unescape, (name, sequence, qualities))
-            if len(qualities) != len(sequence):  # dnaio compares the lengths with escapes
-                raise InputError(
-                    f"{path}: record {shortened(record.name)}: {len(sequence):,} letters, but "
-                    f"{len(qualities):,} qualities; repair the file or create it again"
-                )
-            yield Entry(name, sequence, qualities, dropped.pop(number, 0))
-    except FastqFormatError as error:
-        raise InputError(
-            f"{path}: {shortened(str(error))}; repair the file or create it again"
-        ) from error
-
-
-def _shortened_lines(
-    blocks: Iterator[bytes], path: Input, longest: int, dropped: MutableMapping[int, int]
-) -> Iterator[bytes]:
-    """Yield the blocks without the end of too long lines of letters and of their qualities.
-
-    Parameters
-    ----------
-    longest
-        Maximum letters. A line keeps more of them, and several blocks: its qualities are as many.
-    dropped
-        Gets the number of dropped letters of each such record, by its number from 0.
-
-    Raises
-    ------
-    InputError
-        If a header is longer than 16 MiB.
-    """
-    line = size = cut = 0
-    for block in blocks:
-        first, end, rest = block.partition(b"\n")
-        record, kind = divmod(line, _LINES_A_RECORD)
-        kept = first
-        if kind == _LETTERS and size > max(longest, _SEVERAL_BLOCKS):
-            cut, kept = size, b""
-            dropped[record] = dropped.get(record, 0) + len(_without_space(first))
-        elif kind == _QUALITIES and cut:
-            kept = first[: cut - size]
-        elif kind not in (_LETTERS, _QUALITIES) and size + len(first) > _HEADER_BYTES:
-            raise _long_header(path, first)
-        size += len(kept)
-        if end:
-            line += 1 + rest.count(b"\n")
-            size = len(rest) - 1 - rest.rfind(b"\n")
-            cut = cut if line // _LINES_A_RECORD == record else 0
-        yield block if len(kept) == len(first) else kept + end + rest
+    stream = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
+    most = max(longest, _SEVERAL_BLOCKS)  # also counts white space
+    for number in count(1):
+        header = stream.readline(_HEADER_BYTES)
+        if len(header) == _HEADER_BYTES:
+            raise _long_header(path, header)
+        header = header.rstrip(b"\r\n")
+        if not header and not any(map(bytes.strip, stream)):
+            return
+        letters, dropped = _line(stream, most)
+        plus = stream.readline(_HEADER_BYTES).rstrip(b"\r\n")
+        qualities, _ = _line(stream, most)
+        problem = ""
+        if not header.startswith(b"@"):
+            problem = "its first line does not begin with @"
+        elif not plus.startswith(b"+"):
+            problem = "its third line does not begin with +: a record has four lines"
+        elif plus[1:] not in (b"", header[1:]):
+            problem = "its third line has the name of another record"
+        elif len(qualities) != len(letters):
+            problem = f"{len(letters):,} letters, but {len(qualities):,} qualities"
+        if problem:
+            name = shortened(header[1:].decode(errors="replace"))
+            raise InputError(
+                f"{path}: record {number} ({name}): {problem}; repair the file or create it again"
+            )
+        yield Entry(header[1:], letters, qualities, dropped)
 
 
-def _without_trailing_blank_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield a file's blocks without its last blank lines; keep those of an empty last record."""
-    held = b""
-    ended_lines = 0
-    for block in blocks:
-        text = held + block
-        body = text.rstrip(b"\r\n")
-        held = text[len(body) :]
-        ended_lines += body.count(b"\n")
-        if body:
-            yield body
-    missing = -(ended_lines + 1) % _LINES_A_RECORD
-    yield b"\n" * (1 + min(missing, max(held.count(b"\n") - 1, 0)))
-
-
-class _Escaped(Iterator[bytes]):
-    """Blocks with escapes; `any` is whether a block so far has some."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks = blocks
-        self.any = False
-
-    def __next__(self) -> bytes:
-        text = next(self._blocks)
-        if text.isascii() and _ESCAPE not in text:
-            return text
-        self.any = True
-        return _TO_ESCAPE.sub(lambda match: _ESCAPE + match[0].hex().encode(), text)
-
-
-def _unescape(text: bytes) -> bytes:
-    if _ESCAPE not in text:
-        return text
-    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), text)
+def _line(stream: BinaryIO, most: int) -> tuple[bytes, int]:
+    """Return a line without its end, of at most `most` bytes, and the number of other letters."""
+    line = rest = stream.readline(most)
+    dropped = 0
+    while rest and not rest.endswith(b"\n"):
+        rest = stream.readline(_BLOCK_BYTES)
+        dropped += len(_without_space(rest))
+    return line.removesuffix(b"\n").removesuffix(b"\r"), dropped
 
 
 _HEADER_LINE: Final = re.compile(rb"@(HD|SQ|RG|PG|CO)\t")

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -13,13 +12,13 @@ import numpy as np
 
 from virnucpro.arrays import ByteArray, Int32Array, IntArray, IntegerArray
 from virnucpro.console import CONTROL, encoded_name
-from virnucpro.errors import IndexFormatError, UsageError
+from virnucpro.durable import write_folder
+from virnucpro.errors import IndexFormatError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.builder import (
     ReadListener,
     column_blocks,
     no_listener,
     write_columns,
-    write_index,
 )
 from virnucpro.sequences.columns import (
     ADVICE,
@@ -41,7 +40,6 @@ from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
 from virnucpro.sequences.windows import piece_bounds
 
-_NAMES_AT_ONCE = 1 << 14
 _OFFSETS = np.array([0, 1, 2, 0, 1, 2, 0, 0])
 _FORWARD = np.array([True, True, True, False, False, False, True, True])
 """For each kind of a row: bases before its first codon, and whether it is on the strand given."""
@@ -194,26 +192,6 @@ class SequenceIndex:
         names = [encoded_name(self._names.read(low, high).decode()) for low, high in spans]
         found: list[str] = np.array(names, object)[which].tolist()
         return found
-
-    def count_encoded_names(self) -> int:
-        """Count the records whose names are not as in the input; see `record_names`."""
-        count = 0
-        for first in range(0, self.n_records, _NAMES_AT_ONCE):
-            bounds = self._values["name_first"][first : first + _NAMES_AT_ONCE + 1]
-            text = self._names.read(int(bounds[0]), int(bounds[-1]))
-            names = (text[a:b].decode() for a, b in pairwise((bounds - bounds[0]).tolist()))
-            count += sum(encoded_name(name) != name for name in names)
-        return count
-
-    def names_warning(self) -> str:
-        """Return a warning if names of records contain characters that are encoded, else ""."""
-        if not (count := self.count_encoded_names()):
-            return ""
-        return (
-            "sequence names with control characters, or that begin like a formula or a BED header: "
-            f"{count:,}. These characters are percent-encoded in all outputs, for example %1B for "
-            "the escape character, %3D for = at the start, and %251B for the letters %1B"
-        )
 
     def window_names(self, windows: IntArray) -> list[str]:
         """Return window names as in the published tool: ``{record}_chunk_{number from 1}``."""
@@ -432,7 +410,17 @@ def build_index(
     UsageError
         When standard input is given twice.
     """
-    write_index(folder, inputs, spec, read, rules or InputRules())
+    if folder.exists():
+        raise RunExistsError(f"{folder}: the folder exists; remove it or choose another folder")
+    rules = rules or InputRules()
+    try:
+        with write_folder(folder) as temporary:
+            write_header(temporary, write_columns(temporary, inputs, spec, read, rules))
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: the sequence index cannot be written ({error}); correct this error "
+            "and rerun the command, or choose another output folder"
+        ) from error
     return SequenceIndex.open(folder)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import IntArray
-from virnucpro.console import shortened
+from virnucpro.console import encoded_name, shortened
 from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.entries import MAX_RECORD
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
@@ -123,7 +123,7 @@ class InputNotes:
         self._rules = rules
         self._judged = judged and not rules.any_alphabet
         self._files: list[_File] = []
-        self._n_gapped = self._n_gaps = self._n_unnamed = self._n_too_long = 0
+        self._n_gapped = self._n_gaps = self._n_unnamed = self._n_encoded = self._n_too_long = 0
         self._invalid_qualities = self._too_long = ""
 
     def begin(self, path: str) -> None:
@@ -131,7 +131,7 @@ class InputNotes:
         self._files.append(_File(path))
 
     def add(self, number: int, record: Record) -> None:
-        """Count a record with gaps, without a name, with invalid letters, or that is too long.
+        """Count a record with gaps, an odd name or none, invalid letters, or too many letters.
 
         Parameters
         ----------
@@ -144,6 +144,7 @@ class InputNotes:
             self._n_gaps += record.gaps
         if record.name == f"{UNNAMED}{number}":
             self._n_unnamed += 1
+        self._n_encoded += encoded_name(record.name) != record.name
         place = f"{file.path}: record {number} ({shortened(record.name)})"
         if record.too_long:
             self._n_too_long += 1
@@ -251,6 +252,13 @@ class InputNotes:
             yield (
                 f"sequences without a name: {self._n_unnamed:,}. They are called {UNNAMED}N, where "
                 "N is the number of the record in its file"
+            )
+        if self._n_encoded:
+            yield (
+                "sequence names with control characters, or that begin like a formula or a BED "
+                f"header: {self._n_encoded:,}. These characters are percent-encoded in all "
+                "outputs, for example %1B for the escape character, %3D for = at the start, and "
+                "%251B for the letters %1B"
             )
         if self._invalid_qualities:
             yield (

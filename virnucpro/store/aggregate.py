@@ -5,14 +5,17 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import IO, Final, Protocol, Self
+from typing import IO, Final, Self, TypeAlias
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, IntArray, RealArray
+from virnucpro.arrays import ByteArray, IntArray, RealArray, joined_ranges, slices
 from virnucpro.durable import write_file
+from virnucpro.errors import StoreError
+from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.coverage import Coverage, Survey
 from virnucpro.store.embeddings_file import (
     EmbeddingsFile,
@@ -20,43 +23,36 @@ from virnucpro.store.embeddings_file import (
     Layout,
     noting_space,
 )
-from virnucpro.store.item_vectors import (
-    all_vectors,
-    embeddings_of,
-    item_offsets,
-    missing_vectors,
-    segment_vectors,
-    undamaged,
-)
 from virnucpro.store.row_items import RowItems
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import read_segment
+from virnucpro.store.segment import Segment, read_ahead, read_segment
 from virnucpro.store.vector_ranges import in_ranges
 
 _COPIED_BYTES = 1 << 20
-_ITEMS_AT_ONCE = 1 << 16
 
 
-class ItemIndex(Protocol):
-    """Interface of `SequenceIndex` and `RowNames`: name and row of each item of a run."""
+class RowNames:
+    """Replacement for a `SequenceIndex`: each row with a segment is an item named by its number."""
 
-    @property
-    def n_items(self) -> int:
-        """Number of items of the run."""
-
-    @property
-    def item_row(self) -> IntArray:
-        """Row of each item, int64 (n_items,)."""
+    def __init__(self, coverage: Coverage) -> None:
+        self.item_row: IntArray = np.flatnonzero(coverage.row_state != RowState.MISSING)
+        self.n_items = len(self.item_row)
 
     @property
     def input_names(self) -> Sequence[str]:
-        """Names of the input files; empty if unknown."""
-
-    def item_names(self, items: IntArray) -> list[str]:
-        """Return the names of the given items, in the notation of the published tool."""
+        """Empty: the input files are unknown."""
+        return ()
 
     def item_origins(self, items: IntArray) -> tuple[IntArray, IntArray]:
-        """Return input file, from 0, and number of the record in it, from 1, of each item."""
+        """Return 0 as the file of each item, and the number of its row, from 1."""
+        return np.zeros_like(items), self.item_row[items] + 1
+
+    def item_names(self, items: IntArray) -> list[str]:
+        """Return the name of each item: the number of the item's row, as text."""
+        return list(map(str, self.item_row[items].tolist()))
+
+
+ItemIndex: TypeAlias = SequenceIndex | RowNames
 
 
 def write_embeddings(
@@ -111,7 +107,7 @@ def write_embeddings(
         return _write_covered(path, source, index, views, about)
     reading = source.read()
     first = next(reading, None)
-    if first is None or first[1].residues is not None:
+    if first is None or first[1].counts is not None:
         for _ in reading:  # the numbers of residues must be known before the first is written
             pass
         return _write_covered(path, source.coverage(), index, views, about)
@@ -121,15 +117,15 @@ def write_embeddings(
         coverage = Coverage(  # nothing is known yet
             np.array([0, len(state)]), first[1].fingerprint, {}, (0,), (), state, nothing, {}
         )
-        layout = _layout(coverage, index, views, embeddings_of(*first), about)
+        layout = _layout(coverage, index, views, _embeddings_of(*first), about)
         file = _lay_out(stream, layout, state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
 
             def vectors() -> Iterator[ItemVectors]:
                 nonlocal coverage
-                yield from segment_vectors(chain([first], reading), row_items, layout)
+                yield from _segment_vectors(chain([first], reading), row_items, layout)
                 coverage = source.coverage()
-                yield from missing_vectors(coverage.row_state, index.item_row, layout)
+                yield from _missing_vectors(coverage.row_state, index.item_row, layout)
 
             _write(stream, file, vectors(), layout, path.parent)
         file.update(_counts(coverage, index), _status(coverage.row_state, index))
@@ -147,7 +143,7 @@ def _write_covered(
     with write_file(path) as stream:
         file = _lay_out(stream, layout, coverage.row_state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
-            vectors = all_vectors(coverage, index.item_row, row_items, layout)
+            vectors = _all_vectors(coverage, index.item_row, row_items, layout)
             _write(stream, file, vectors, layout, path.parent)
     return coverage
 
@@ -182,7 +178,7 @@ def embeddings_problem(
             if os.pread(stored.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
                 return "its shape, attributes, sequence_ids or status differ from those of the run"
         with RowItems(index.item_row) as row_items:
-            vectors = all_vectors(coverage, index.item_row, row_items, layout)
+            vectors = _all_vectors(coverage, index.item_row, row_items, layout)
             for item in _other_vectors(stored, offset, vectors):
                 if layout.offsets is not None:
                     item = int(np.searchsorted(layout.offsets, item, side="right")) - 1  # noqa: PLW2901
@@ -216,13 +212,13 @@ def _layout_of(
     vectors: RealArray = np.empty((0, 0), np.float32)
     for path in coverage.done.values():
         segment = read_segment(path, any_name=True)
-        if segment.residues is not None:
-            layout = _layout(coverage, index, views, segment.residues, about)
+        if segment.embeddings is not None and segment.counts is not None:
+            layout = _layout(coverage, index, views, segment.embeddings, about)
             n_rows = len(coverage.row_state)
             return replace(
-                layout, offsets=item_offsets(undamaged(coverage), n_rows, index.item_row)
+                layout, offsets=_item_offsets(_undamaged(coverage), n_rows, index.item_row)
             )
-        vectors = embeddings_of(path, segment)
+        vectors = _embeddings_of(path, segment)
         break
     return _layout(coverage, index, views, vectors, about)
 
@@ -254,7 +250,7 @@ def _counts(coverage: Coverage, index: ItemIndex) -> dict[str, object]:
 
 def _status(row_state: ByteArray, index: ItemIndex) -> Iterator[ByteArray]:
     """Yield the states of all items, in blocks."""
-    return (row_state[index.item_row[block]] for block in _blocks(index.n_items))
+    return (row_state[index.item_row[block]] for block in slices(index.n_items))
 
 
 def _lay_out(
@@ -322,12 +318,7 @@ def _around_vectors(layout: Layout, offset: int, size: int) -> Iterator[tuple[in
 
 def _items(n_items: int) -> Iterator[IntArray]:
     """Yield all items in blocks."""
-    return (np.arange(block.start, block.stop) for block in _blocks(n_items))
-
-
-def _blocks(n_items: int) -> Iterator[slice]:
-    for first in range(0, n_items, _ITEMS_AT_ONCE):
-        yield slice(first, min(first + _ITEMS_AT_ONCE, n_items))
+    return (np.arange(block.start, block.stop) for block in slices(n_items))
 
 
 _BYTES: Final = 256 << 20
@@ -374,3 +365,144 @@ class EarlySync:
         self._pool.shutdown()
         if error is None and self._flush is not None:
             self._flush.result()
+
+
+_BLOCK_BYTES: Final = 4 << 20
+_VECTORS_AT_ONCE: Final = 1 << 18
+
+
+def _all_vectors(
+    coverage: Coverage, item_row: IntArray, row_items: RowItems, layout: Layout
+) -> Iterator[ItemVectors]:
+    """Yield all items with their vectors: items in segments, then missing items with NaN.
+
+    Raises
+    ------
+    StoreError
+        If a segment was damaged after `coverage` was computed, or has no vectors of `layout`.
+    """
+    if layout.offsets is not None:
+        yield from _residue_vectors(_undamaged(coverage), row_items, layout)
+        return
+    yield from _segment_vectors(_undamaged(coverage), row_items, layout)
+    yield from _missing_vectors(coverage.row_state, item_row, layout)
+
+
+def _undamaged(coverage: Coverage) -> Iterator[tuple[Path, Segment]]:
+    """Yield path and content of each segment in use; raise the error of a damaged segment.
+
+    The order is that of `Survey.read`.
+    """
+    read = partial(read_segment, any_name=True)
+    return read_ahead(read, reversed(list(coverage.done.values())))
+
+
+def _segment_vectors(
+    segments: Iterator[tuple[Path, Segment]], row_items: RowItems, layout: Layout
+) -> Iterator[ItemVectors]:
+    """Yield items and their vectors, segment by segment; quarantined rows have NaN vectors.
+
+    Vectors of segments without quarantined rows are not copied.
+
+    Raises
+    ------
+    StoreError
+        If a segment has no vectors, or vectors of another shape or type than in `layout`.
+    """
+    for path, segment in segments:
+        vectors = _embeddings_of(path, segment)
+        wanted = (len(segment.rows), layout.dim)
+        if vectors.shape != wanted or vectors.dtype != layout.dtype:
+            raise StoreError(
+                f"{path}: the vectors have shape {vectors.shape} and type {vectors.dtype} instead "
+                f"of {wanted} and {layout.dtype}. Delete the file and rerun the command of its run "
+                "with --resume."
+            )
+        if (segment.state != RowState.DONE).any():
+            vectors = vectors.copy()
+            vectors[segment.state != RowState.DONE] = np.nan
+        for items, positions in row_items.of(segment.rows):
+            yield ItemVectors(items, positions, vectors)
+
+
+def _missing_vectors(
+    row_state: ByteArray, item_row: IntArray, layout: Layout
+) -> Iterator[ItemVectors]:
+    """Yield the items of all missing rows, with vectors of NaN."""
+    if RowState.MISSING not in row_state:
+        return
+    at_once = max(1, _BLOCK_BYTES // layout.item_bytes)
+    vectors = np.full((at_once, layout.dim), np.nan, layout.dtype)
+    for block in slices(len(item_row)):
+        items = block.start + np.flatnonzero(row_state[item_row[block]] == RowState.MISSING)
+        for start in range(0, len(items), at_once):
+            some = items[start : start + at_once]
+            yield ItemVectors(some, np.arange(len(some)), vectors)
+
+
+def _embeddings_of(path: Path, segment: Segment) -> RealArray:
+    """Return the vectors of a segment; raise StoreError if it has none."""
+    if segment.counts is not None:
+        raise StoreError(
+            f"{path}: the segment has one vector per residue. Write embeddings.h5 in the "
+            "folder of its run: virnucpro aggregate RUN."
+        )
+    if segment.embeddings is None:
+        raise StoreError(
+            f"{path}: the segment has no embeddings, because its run used --embeddings none. "
+            "Start a new run with --embeddings fp16."
+        )
+    return segment.embeddings
+
+
+def _item_offsets(
+    segments: Iterable[tuple[Path, Segment]], n_rows: int, item_row: IntArray
+) -> IntArray:
+    """Return the offsets of `Layout`: int64 (n_items + 1,); reads all segments.
+
+    This needs 8 bytes of memory per row and per item. Rows without a vector have no residues.
+    """
+    counts = np.zeros(n_rows, np.int64)
+    for path, segment in segments:
+        counts[segment.rows] = _residues_of(path, segment)[1]
+    offsets = np.zeros(len(item_row) + 1, np.int64)
+    for block in slices(len(item_row)):
+        offsets[block.start + 1 : block.stop + 1] = counts[item_row[block]]
+    return np.cumsum(offsets, out=offsets)
+
+
+def _residue_vectors(
+    segments: Iterable[tuple[Path, Segment]], row_items: RowItems, layout: Layout
+) -> Iterator[ItemVectors]:
+    """Yield all vectors with their positions among all vectors, segment by segment.
+
+    Raises
+    ------
+    StoreError
+        If a segment has no residues, or other numbers of residues than `layout`.
+    """
+    assert layout.offsets is not None
+    for path, segment in segments:
+        residues, counts = _residues_of(path, segment)
+        if (residues.shape[1], residues.dtype) != (layout.dim, layout.dtype):
+            raise StoreError(f"{path}: vectors of another shape or type. Delete the file; resume.")
+        first = np.cumsum(counts) - counts
+        for items, positions in row_items.of(segment.rows):
+            sizes = counts[positions]
+            cuts = np.searchsorted(
+                np.cumsum(sizes), np.arange(0, sizes.sum() + _VECTORS_AT_ONCE, _VECTORS_AT_ONCE)
+            )
+            cuts[0], cuts[-1] = 0, len(items)
+            for low, high in pairwise(np.unique(cuts).tolist()):
+                own, places = items[low:high], positions[low:high]
+                yield ItemVectors(
+                    joined_ranges(layout.offsets[own], sizes[low:high]),
+                    joined_ranges(first[places], sizes[low:high]),
+                    residues,
+                )
+
+
+def _residues_of(path: Path, segment: Segment) -> tuple[RealArray, IntArray]:
+    if segment.embeddings is None or segment.counts is None:
+        raise StoreError(f"{path}: has no vectors of residues. Move the file out of the run.")
+    return segment.embeddings, segment.counts

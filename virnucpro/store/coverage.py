@@ -39,55 +39,42 @@ def difference(segment: Segment, other: Segment, *, states: bool = True) -> str:
         row = segment.rows[(segment.state != other.state).argmax()]
         return f"different states of row {row:,}"
     done = np.flatnonzero((segment.state == RowState.DONE) & (other.state == RowState.DONE))
-    for name, left, right in (
-        ("embeddings", segment.embeddings, other.embeddings),
-        ("scores", segment.scores, other.scores),
-    ):
-        if _shape(left) != _shape(right):
-            return f"{name} of different shapes or types"
-        if left is not None and right is not None:
-            far = done[_distances(left, right, done, relative=name == "embeddings") > ROUNDING]
-            if far.size:
-                return f"different {name} of {len(far):,} rows, first row {segment.rows[far[0]]:,}"
-    return _residues_difference(segment, other, done)
-
-
-def _residues_difference(segment: Segment, other: Segment, done: IntArray) -> str:
-    """Describe the difference of the residues of the rows `done`, as `difference`."""
-    if segment.residues is None or other.residues is None:
-        return "" if segment.residues is other.residues else "residues in one copy only"
-    assert segment.counts is not None
-    assert other.counts is not None
-    if not np.array_equal(segment.counts[done], other.counts[done]):
-        return "different numbers of residues"
-    owners = (
-        np.repeat(np.arange(len(counts)), counts) for counts in (segment.counts, other.counts)
+    vectors, owners = _vectors_of(segment, done)
+    others, owners_there = _vectors_of(other, done)
+    if not np.array_equal(owners, owners_there):
+        return "different numbers of vectors"
+    ours, theirs = (None if one.scores is None else one.scores[done] for one in (segment, other))
+    return _apart("embeddings", vectors, others, owners) or _apart(
+        "scores", ours, theirs, segment.rows[done]
     )
-    chosen = [np.isin(owner, done) for owner in owners]
-    left, right = segment.residues[chosen[0]], other.residues[chosen[1]]
-    if _shape(left) != _shape(right):
-        return "residues of different shapes or types"
-    far = int((_distances(left, right, np.arange(len(left)), relative=True) > ROUNDING).sum())
-    return f"different vectors of {far:,} residues" if far else ""
 
 
-def _shape(values: RealArray | None) -> object:
-    return None if values is None else (values.shape, values.dtype)
+def _vectors_of(segment: Segment, done: IntArray) -> tuple[RealArray | None, IntArray]:
+    """Return the vectors of the rows at the positions `done`, and the row of each vector."""
+    rows = segment.rows if segment.counts is None else np.repeat(segment.rows, segment.counts)
+    chosen = np.isin(rows, segment.rows[done])
+    vectors = segment.embeddings
+    return vectors if vectors is None else vectors[chosen], rows[chosen]
 
 
-def _distances(
-    left: RealArray,
-    right: RealArray,
-    rows: IntArray,
-    *,
-    relative: bool,
-) -> FloatArray:
-    """Return the distance between `left` and `right` for each row.
+def _apart(name: str, left: RealArray | None, right: RealArray | None, rows: IntArray) -> str:
+    """Describe the first difference of two arrays, whose lines belong to `rows`."""
+    if left is None and right is None:
+        return ""
+    if left is None or right is None or (left.shape, left.dtype) != (right.shape, right.dtype):
+        return f"{name} of different shapes or types"
+    distances = _distances(left, right, relative=name == "embeddings")
+    far = np.unique(rows[distances > ROUNDING])
+    return f"different {name} of {len(far):,} rows, first row {far[0]:,}" if far.size else ""
+
+
+def _distances(left: RealArray, right: RealArray, *, relative: bool) -> FloatArray:
+    """Return the distance between `left` and `right` for each line.
 
     If `relative` is True, the distance is the Euclidean distance divided by the length of the
     longer vector. If False, the distance is the largest absolute difference.
     """
-    first, second = left[rows].astype(np.float64), right[rows].astype(np.float64)
+    first, second = left.astype(np.float64), right.astype(np.float64)
     apart = first - second
     distances: FloatArray = np.abs(apart).max(axis=1, initial=0)
     if relative:

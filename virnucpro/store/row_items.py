@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -56,12 +55,7 @@ class RowItems:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def of(self, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:

@@ -126,17 +126,14 @@ class Segment:
     state : numpy.ndarray
         uint8 (n,), `RowState.DONE` or `RowState.QUARANTINED`.
     embeddings : numpy.ndarray or None
-        float16 or float32 (n, D), finite; zero for quarantined rows. None in runs without
-        embeddings.
+        float16 or float32 (n, D), finite; zero for quarantined rows. With `counts`, (sum of counts,
+        D): one vector per token, row by row. None in runs without embeddings.
     scores : numpy.ndarray or None
         float32 (n, 2), finite; zero for quarantined rows. None in runs without a classifier.
     reasons : mapping of int to str
         Text ``reason: evidence`` of each quarantined row, if known.
-    residues : numpy.ndarray or None
-        float16 or float32 (sum of counts, D), finite: one vector per token, row by row, instead of
-        `embeddings`. None in other runs.
     counts : numpy.ndarray or None
-        int64 (n,), number of vectors of each row in `residues`; 0 for quarantined rows.
+        int64 (n,), number of vectors of each row; 0 for quarantined rows. None for one per row.
     """
 
     unit: int
@@ -146,7 +143,6 @@ class Segment:
     embeddings: RealArray | None
     scores: Float32Array | None
     reasons: Mapping[int, str] = field(default_factory=dict)
-    residues: RealArray | None = None
     counts: IntArray | None = None
 
 
@@ -173,9 +169,8 @@ def encode_segment(segment: Segment) -> bytes:
             ("rows", segment.rows),
             ("state", segment.state),
             ("reasons", np.frombuffer(reasons.encode(), np.uint8)),
-            ("embeddings", segment.embeddings),
+            ("embeddings" if segment.counts is None else "residues", segment.embeddings),
             ("scores", segment.scores),
-            ("residues", segment.residues),
             ("counts", segment.counts),
         ):
             if values is not None:
@@ -351,10 +346,9 @@ def _segment(unit: int, fingerprint: str, columns: Mapping[str, AnyArray]) -> Se
         fingerprint,
         rows=columns["rows"],
         state=columns["state"],
-        embeddings=columns.get("embeddings"),
+        embeddings=columns.get("embeddings", columns.get("residues")),
         scores=columns.get("scores"),
         reasons={int(row): str(why) for row, why in reasons.items()},
-        residues=columns.get("residues"),
         counts=columns.get("counts"),
     )
 
@@ -366,7 +360,7 @@ def _column(dataset: h5py.h5d.DatasetID, image: bytes) -> AnyArray:
     return values.reshape(shape)
 
 
-def _problem(segment: Segment) -> str:
+def _problem(segment: Segment) -> str:  # noqa: PLR0911 - a list of rules
     """Return a text that describes an invalid array of the segment; "" if all arrays are valid."""
     rows, state = segment.rows, segment.state
     if rows.dtype != np.int64 or rows.ndim != 1 or not rows.size or (np.diff(rows) <= 0).any():
@@ -376,7 +370,7 @@ def _problem(segment: Segment) -> str:
     quarantined = state == _QUARANTINED
     if segment.reasons and not set(segment.reasons) <= set(rows[quarantined].tolist()):
         return "reasons are given for rows that are not quarantined"
-    vectors, scores = segment.embeddings, segment.scores
+    vectors, scores, counts = segment.embeddings, segment.scores, segment.counts
     if vectors is not None and not (
         vectors.dtype in _FLOATS and vectors.ndim == 2 and vectors.shape[1]
     ):
@@ -385,10 +379,16 @@ def _problem(segment: Segment) -> str:
         scores.dtype == np.float32 and scores.ndim == 2 and scores.shape[1] >= 2
     ):
         return "scores are not float32 (n, 2) or wider"
-    return (
-        _numbers_problem("embeddings", vectors, quarantined)
-        or _numbers_problem("scores", scores, quarantined)
-        or _residues_problem(segment.residues, segment.counts, quarantined)
+    if counts is not None and (
+        counts.dtype != np.int64
+        or counts.shape != rows.shape
+        or (counts < 0).any()
+        or counts[quarantined].any()
+    ):
+        return "counts are not int64 (n,), at least 0, and 0 for quarantined rows"
+    owners = quarantined if counts is None else np.repeat(quarantined, counts)
+    return _numbers_problem("embeddings", vectors, owners) or _numbers_problem(
+        "scores", scores, quarantined
     )
 
 
@@ -444,25 +444,6 @@ def _in_threads(
         finally:
             for _, future in ahead:
                 future.cancel()
-
-
-def _residues_problem(
-    residues: RealArray | None,
-    counts: IntArray | None,
-    quarantined: BoolArray,
-) -> str:
-    """Describe an invalid array of the vectors of residues; return "" if both are valid or None."""
-    if residues is None and counts is None:
-        return ""
-    if residues is None or counts is None:
-        return "residues and counts are not both present"
-    if residues.dtype not in _FLOATS or residues.ndim != 2 or not residues.shape[1]:
-        return "residues are not float16 or float32 (n, D)"
-    if counts.dtype != np.int64 or counts.shape != quarantined.shape or (counts < 0).any():
-        return "counts are not int64 (n,), at least 0"
-    if counts[quarantined].any() or counts.sum() != len(residues):
-        return "counts do not fit the residues and the quarantined rows"
-    return "" if finite_rows(residues).all() else "residues are not all finite"
 
 
 def _numbers_problem(name: str, values: RealArray | None, quarantined: BoolArray) -> str:

@@ -1,9 +1,7 @@
 """Write segments into the shard of a rank, in a thread while the rank computes the next unit."""
 
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 from virnucpro.durable import sync_folder
@@ -46,30 +44,27 @@ class ShardWriter:
 
 
 class SegmentWriter:
-    """Commits segments in a thread, in the order of `put`.
+    """Commits segments in a thread, in the order of `put`; at most one is pending.
 
     After the first error no further segment is committed, and every `put` and `close` raises this
-    error. The end of a ``with`` block calls `close`; if the block raised an exception, pending
-    segments are still committed.
+    error. The end of a ``with`` block calls `close`; if the block raised an exception, the pending
+    segment is still committed.
 
     Parameters
     ----------
     shard : ShardWriter
         Writer of the segments.
-    in_flight : int
-        Maximum number of pending segments, which are kept in memory.
     """
 
-    def __init__(self, shard: ShardWriter, in_flight: int = 1) -> None:
+    def __init__(self, shard: ShardWriter) -> None:
         self._shard = shard
-        self._in_flight = in_flight
         # The thread ends when this object is deleted, even without `close`.
         self._thread = ThreadPoolExecutor(1, "segment-writer")
-        self._pending: deque[Future[None]] = deque()
-        self._error: BaseException | None = None
+        self._pending: Future[None] = Future()
+        self._pending.set_result(None)
 
     def put(self, segment: Segment, committed: Callable[[], None] | None = None) -> None:
-        """Wait until fewer than `in_flight` segments are pending, then queue a segment.
+        """Wait until the pending segment is committed, then queue a segment.
 
         Parameters
         ----------
@@ -85,8 +80,8 @@ class SegmentWriter:
             The error of an earlier segment, as for `ShardWriter.commit`. The new segment is not
             committed.
         """
-        self._settle(self._in_flight - 1)
-        self._pending.append(self._thread.submit(self._commit, segment, committed))
+        self.flush()
+        self._pending = self._thread.submit(self._commit, segment, committed)
 
     def flush(self) -> None:
         """Wait until all segments are committed.
@@ -94,51 +89,28 @@ class SegmentWriter:
         Raises
         ------
         ValueError, OSError
-            The error of a pending segment, as for `ShardWriter.commit`.
+            The error of an earlier segment, as for `ShardWriter.commit`.
         """
-        self._settle(0)
+        self._pending.result()
 
     def close(self) -> None:
-        """Wait until all segments are committed, and end the writer's thread.
-
-        Raises
-        ------
-        ValueError, OSError
-            The error of a pending segment, as for `ShardWriter.commit`.
-        """
+        """Wait until all segments are committed, and end the writer's thread; errors as `flush`."""
         self._thread.shutdown()
-        self._settle(0)
+        self.flush()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             self.close()
             return
         self._thread.shutdown()
-        if self._error is not None and self._error is not error:
-            error.add_note(f"in addition, a segment could not be committed: {self._error}")
-
-    def _settle(self, allowed: int) -> None:
-        """Wait until at most `allowed` segments are pending; raise the first commit error."""
-        while len(self._pending) > allowed and self._error is None:
-            self._pending[0].result()
-            self._pending.popleft()
-        if self._error is not None:
-            raise self._error
+        failed = self._pending.exception()
+        if failed is not None and failed is not error:
+            error.add_note(f"in addition, a segment could not be committed: {failed}")
 
     def _commit(self, segment: Segment, committed: Callable[[], None] | None) -> None:
-        if self._error is not None:
-            return
-        try:
-            self._shard.commit(segment)
-            if committed is not None:
-                committed()
-        except BaseException as error:  # noqa: BLE001 - the next put raises it
-            self._error = error
+        self._shard.commit(segment)
+        if committed is not None:
+            committed()

@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from doubles import open_run
 
 from virnucpro import bundles
 from virnucpro.cli.main import main
-from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
-from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.signals import StopRequested
 
 MINI = Path(bundles.__path__[0]) / "mini"
@@ -233,7 +232,7 @@ def prepared(tmp_path):
     """Return the folder of a run without computed units."""
     execution = Execution(tmp_path / "out" / "a.fa", devices="cpu:1")
     execution.outdir.parent.mkdir()
-    with open_run(predict_job("tests/data/example.fa", precision="fp32"), execution, Reporter()):
+    with open_run(predict_job("tests/data/example.fa", precision="fp32"), execution):
         return execution.outdir
 
 

@@ -2,23 +2,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from doubles import open_run
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.compute import preflight
-from virnucpro.compute.preflight import (
-    default_precision,
-    settled,
-    weight_bytes,
-)
+from virnucpro.compute.preflight import default_precision, settled
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.memory import bytes_of
-from virnucpro.encoders.registry import PUBLISHED
-from virnucpro.run.creation import open_run
+from virnucpro.encoders.registry import PUBLISHED, shapes_of
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.predict_job import predict_job
-from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
 
 EXAMPLE = "tests/data/example.fa"
@@ -53,7 +48,8 @@ def test_a_job_carries_what_the_card_verified(monkeypatch):
 
 
 def test_mini_deep_computes_at_fp32_on_every_device():
-    n_bytes = weight_bytes(predict_job([EXAMPLE], bundle="mini-deep").encoders)
+    shapes = shapes_of(*predict_job([EXAMPLE], bundle="mini-deep").encoders)
+    n_bytes = bytes_of(shapes, "fp32")
     assert 10**5 < n_bytes < 10**7
     card = ("bf16",)
     assert {default_precision(kind, AMX, n_bytes, card) for kind in ("cpu", "cuda")} == {"fp32"}
@@ -65,7 +61,7 @@ def test_mini_deep_computes_at_fp32_on_every_device():
 def test_the_default_does_not_depend_on_the_type_of_stored_weights(tmp_path, size, wanted):
     """35M parameters are 67 MB of a file in half precision and 134 MB of one at fp32."""
     spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
-    n_bytes = weight_bytes([spec])
+    n_bytes = bytes_of(shapes_of(spec), "fp32")
     assert n_bytes == 2 * bytes_of(PUBLISHED[size].tensor_shapes().values(), "fp16")
     assert default_precision("cuda", (), n_bytes) == wanted
 
@@ -74,7 +70,7 @@ def test_the_run_records_the_precision_and_a_resume_keeps_it(tmp_path, monkeypat
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     job = predict_job([EXAMPLE], precision="auto")
     first = Execution(tmp_path / "run", devices="cpu:1", resume=True)
-    with open_run(settled(job, first), first, Reporter()) as run:
+    with open_run(settled(job, first), first) as run:
         assert run.manifest.parameters["precision"] == "fp16"
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp32")
     assert settled(job, first, run.manifest).settled_precision == "fp16"

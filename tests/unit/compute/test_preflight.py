@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
+from doubles import open_run
 
 from virnucpro.compute import preflight as fitting
 from virnucpro.compute.predict import predict
@@ -8,10 +9,8 @@ from virnucpro.compute.preflight import check_device_memory, settled
 from virnucpro.encoders.memory import PROCESS_BYTES, memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import DeviceError
-from virnucpro.run.creation import open_run
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
-from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.devices import Device
 
 
@@ -56,7 +55,7 @@ def test_a_resumed_run_keeps_its_choice_of_a_fallback(fallback, tmp_path):
     made = Execution(tmp_path / "run", devices="cpu:1", resume=True)
     job = predict_job(str(path), bundle="mini-deep", fallback=fallback, precision="fp32")
     assert job.index.fallback is fallback
-    with open_run(job, made, Reporter()) as run:
+    with open_run(job, made) as run:
         assert run.index.n_rows == fallback
     asked = predict_job(str(path), bundle="mini-deep", precision="fp32")
     asked = settled(asked, made, run.manifest)

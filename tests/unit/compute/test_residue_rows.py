@@ -73,14 +73,13 @@ def embedded(task, index):
 def without(segment, rows):
     """Return the residues of a segment without those of some rows."""
     owners = np.repeat(np.arange(len(segment.rows)), segment.counts)
-    return segment.residues[~np.isin(owners, rows)]
+    return segment.embeddings[~np.isin(owners, rows)]
 
 
 def test_each_row_has_a_vector_per_residue(task, index):
     segment = embedded(task(), index)
     assert segment.counts.tolist() == LENGTHS
-    assert segment.embeddings is None
-    assert np.ptp(segment.residues.astype(np.float32), axis=1).min() > 0
+    assert np.ptp(segment.embeddings.astype(np.float32), axis=1).min() > 0
 
 
 def test_rows_that_stay_not_finite_are_left_out(task, index, monkeypatch):
@@ -96,7 +95,7 @@ def test_rows_that_stay_not_finite_are_left_out(task, index, monkeypatch):
     assert np.flatnonzero(segment.state == RowState.QUARANTINED).tolist() == [3]
     assert segment.reasons[3].startswith("not_finite")
     assert segment.counts.tolist() == [90, 60, 41, 0, 33, 20, 7, 1]
-    np.testing.assert_allclose(segment.residues, without(healthy, [3]), atol=1e-3)
+    np.testing.assert_allclose(segment.embeddings, without(healthy, [3]), atol=1e-3)
 
 
 def test_rows_above_the_limit_are_left_out_and_chunks_keep_all_residues(task, index):
@@ -104,7 +103,7 @@ def test_rows_above_the_limit_are_left_out_and_chunks_keep_all_residues(task, in
     assert refused.counts.tolist() == [0, 0, 0, 40, 33, 20, 7, 1]
     assert set(refused.reasons) == {0, 1, 2}
     healthy = embedded(task(), index)
-    np.testing.assert_allclose(refused.residues, without(healthy, [0, 1, 2]), atol=1e-3)
+    np.testing.assert_allclose(refused.embeddings, without(healthy, [0, 1, 2]), atol=1e-3)
     assert embedded(task(max_length=40, long="chunk-mean"), index).counts.tolist() == LENGTHS
     assert embedded(task(max_length=40, long="truncate"), index).counts.tolist() == [
         *(40, 40, 40, 40, 33, 20, 7, 1)

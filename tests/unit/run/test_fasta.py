@@ -42,12 +42,3 @@ def test_windows_without_frames_are_written(index_records, paths):
 def test_files_without_records_are_empty(index_records, paths):
     write_frames_files(index_records([]), *paths)
     assert [path.read_bytes() for path in paths] == [b"", b"", b""]
-
-
-def test_control_characters_in_names_are_encoded(index_records, paths):
-    index = index_records([("a\x1b[31m", "GCC" * 2), ("b\x9b\x7f", "GCC" * 2), ("c%", "GCC" * 2)])
-    write_frames_files(index, *paths)
-    for path in paths:
-        names = [line[1:] for line in path.read_text().split("\n") if line.startswith(">")]
-        found = dict.fromkeys(name.partition("_chunk_")[0] for name in names)
-        assert list(found) == ["a%1B[31m", "b%C2%9B%7F", "c%"]

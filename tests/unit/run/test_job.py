@@ -8,12 +8,12 @@ import pytest
 from virnucpro.cluster.work import job_of_run
 from virnucpro.compute import preflight
 from virnucpro.compute.predict import predict
-from virnucpro.errors import InputError, UsageError
+from virnucpro.errors import UsageError
 from virnucpro.option import options_of
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution
 from virnucpro.run.manifest import Manifest, read_manifest
-from virnucpro.run.options import EmbedOptions, PredictOptions
+from virnucpro.run.options import EmbedOptions, FramesOptions, PredictOptions
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.write_frames import write_frames
 from virnucpro.run_dir import RunDirectory
@@ -31,7 +31,7 @@ def protein_job(inputs, **options):
 
 
 def frames_of(inputs, outdir="never"):
-    return list(write_frames(inputs, outdir, window=500, tiling="published", genetic_code=1))
+    return list(write_frames(inputs, outdir, FramesOptions()))
 
 
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
@@ -73,17 +73,6 @@ def test_frames_accept_the_same_inputs_as_jobs(nothing_to_encode, tmp_path):
     assert one == tmp_path / "out" / "short_chunked500.fa"
     with pytest.raises(UsageError, match="no input: give at least one"):
         frames_of([])
-
-
-@pytest.mark.parametrize("content", [None, "no sequences\n"])
-def test_frames_of_a_refused_input_leave_no_folder(content, tmp_path):
-    if content:
-        (tmp_path / "in.fa").write_text(content)
-    with pytest.raises(InputError, match=r"in\.fa"):
-        frames_of(tmp_path / "in.fa", tmp_path / "out")
-    with pytest.raises(UsageError, match=r"in_.*: several inputs have output files"):
-        frames_of([tmp_path / "in.fa", "in.fa"], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_bundle_may_be_a_path():

@@ -4,6 +4,7 @@ import os
 import pytest
 
 from virnucpro.errors import InputError, UsageError
+from virnucpro.run.options import FramesOptions
 from virnucpro.run.write_frames import write_frames
 
 FASTA = b">gene\nATGGCCAAAGGTCCC\n"
@@ -16,8 +17,7 @@ def frames(tmp_path):
 
     def write(*names, out=tmp_path / "out", **options):
         inputs = [tmp_path / name for name in names]
-        rules = {"window": 500, "tiling": "published", "genetic_code": 1}
-        return [path.name for path in write_frames(inputs, out, **rules, **options)]
+        return [path.name for path in write_frames(inputs, out, FramesOptions(**options))]
 
     return write
 

@@ -28,8 +28,6 @@ BOTH = replace(FRAMES, fallback=True)
 OPEN = b"GCC" * 40  # 120 bases, all six frames are open
 CLOSED = b"TTAA" * 25  # a stop in each of the six frames
 
-"""Fingerprint by version 0.9 of the record of the test below."""
-
 
 @pytest.fixture
 def build(tmp_path):

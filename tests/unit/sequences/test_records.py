@@ -110,18 +110,24 @@ REFUSED = {
     "binary data after a name": (b">a\n\x00\x01\x02", "'\\x00'", "give a file of nucleotide"),
     "a NUL in a name": (b">a\0b\nACGT\n", "record 1", "give a FASTA or FASTQ"),
     "text": (b"dear diary\n", "starts with b'dear diary", "give a file of sequences"),
-    "FASTQ cut short": (fastq((b"r", b"ACGT"))[:8], "Premature end of file", "repair the file"),
+    "FASTQ cut short": (fastq((b"r", b"ACGT"))[:8], "(r): its third line", "repair the file"),
     "FASTQ with few qualities": (
         b"@r\nACGT\n+\nIII\n",
-        "sequence and qualities",
+        "record 1 (r): 4 letters, but 3 qualities",
+        "repair the file",
+    ),
+    "FASTQ with another name": (b"@r\nA\n+s\nI\n", "name of another record", "repair the file"),
+    "FASTQ with a blank line": (
+        fastq((b"r", b"A")) + b"\n" + fastq((b"s", b"A")),
+        "record 2 (): its first line does not begin with @",
         "repair the file",
     ),
     "FASTQ with unequal bytes that are not ASCII": (
         b"@r\n\xe9AAA\n+\nIIIIII\n",
-        "record r: 4 letters, but 6 qualities",
+        "record 1 (r): 4 letters, but 6 qualities",
         "repair the file",
     ),
-    "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "line 3", "repair the file"),
+    "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "has four lines", "repair the file"),
     "FASTQ with a gap": (fastq((b"r", b"A-")), "record 1 (r): '-'", "remove gaps"),
 }
 

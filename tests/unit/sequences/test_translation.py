@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from virnucpro.errors import UsageError
 from virnucpro.sequences.translation import (
-    FRAMES,
     GENETIC_CODES,
     genetic_code,
     open_frames,
@@ -116,10 +115,6 @@ def test_empty_input_has_no_frames():
     assert len(open_frames(b"ACGT", none, none, genetic_code(1)).window) == 0
     empty = open_frames(b"", np.array([0]), np.array([0]), genetic_code(1))
     assert (len(empty.window), empty.translatable.tolist()) == (0, [False])
-
-
-def test_the_six_frames_have_the_published_names():
-    assert FRAMES == ("F1", "F2", "F3", "R1", "R2", "R3")
 
 
 @pytest.mark.parametrize("number", [0, 7, 27, 99])

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import run_captured
 
+from virnucpro import arrays
 from virnucpro.errors import SegmentError, StoreError
 from virnucpro.run_dir import RunDirectory
-from virnucpro.store import aggregate, item_vectors, row_items, vector_ranges
+from virnucpro.store import aggregate, row_items, vector_ranges
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.schema import RowState
@@ -123,9 +124,8 @@ def test_vectors_are_right_for_any_order_part_size_and_gaps(
     coverage = survey(run, bounds, FINGERPRINT)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, most in (
-            (item_vectors, "_BLOCK_BYTES", 300),
-            (item_vectors, "_ITEMS_AT_ONCE", 30),
-            (aggregate, "_ITEMS_AT_ONCE", 30),
+            (aggregate, "_BLOCK_BYTES", 300),
+            (arrays, "_AT_ONCE", 30),
             (row_items, "_ITEMS_AT_ONCE", 30),
             (row_items, "_BUCKET_BITS", 6),
             (vector_ranges, "_RANGE_BYTES", 100),

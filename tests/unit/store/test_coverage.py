@@ -33,12 +33,6 @@ def unit_of_run(make_segment):
     return make
 
 
-def test_no_unit_of_a_run_without_rows_is_missing(run):
-    coverage = survey(run, np.array([0]), FINGERPRINT)
-    assert coverage.missing == ()
-    assert coverage.scores.shape == (0, 2)
-
-
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 def test_of_several_copies_that_with_the_fewest_quarantined_rows_is_used(run, unit_of_run, order):
     """A device can kill a row that another device computes."""

@@ -1,7 +1,6 @@
 """Segments outside their run."""
 
 import shutil
-from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -10,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import InputError, SegmentError
-from virnucpro.run.aggregate_segments import RowNames, find_segments
-from virnucpro.store.aggregate import write_embeddings
+from virnucpro.run.aggregate_segments import find_segments
+from virnucpro.store.aggregate import RowNames, write_embeddings
 from virnucpro.store.coverage import survey
 from virnucpro.store.segment import commit_segment
 
@@ -46,23 +45,6 @@ def test_segments_in_any_order_are_written_by_ascending_row(
     ]
     assert {*coverage.done} | {*coverage.missing} == {*range(len(coverage.bounds) - 1)}
     shutil.rmtree(folder)
-
-
-def test_equal_copies_count_once(put):
-    paths = [put(0), put(1), put(0, "b"), put(0, "b", "renamed.h5")]
-    coverage = survey(paths)
-    assert list(coverage.done.values()) == [paths[0], paths[1]]
-
-
-def test_the_first_copy_by_path_counts_if_copies_differ_by_rounding(put, make_segment, tmp_path):
-    second = put(0, "b")
-    segment = make_segment(0, 0, 5)
-    rounded = replace(segment, embeddings=segment.embeddings * np.float32(1.001))
-    (tmp_path / "a").mkdir()
-    first = tmp_path / "a" / "unit-000000.h5"
-    commit_segment(first, rounded)
-    coverage = survey([second, first])
-    assert (list(coverage.done.values()), coverage.n_copies) == ([first], 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.errors import StoreError
-from virnucpro.store import aggregate, item_vectors
+from virnucpro.store import aggregate
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.segment import commit_segment
@@ -59,7 +59,7 @@ def test_one_reading_gives_the_same_bytes_as_two(
         torn.write_bytes(torn.read_bytes()[:-1])
     index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(item_vectors, "_BLOCK_BYTES", data.draw(st.integers(1, 300)))
+        patch.setattr(aggregate, "_BLOCK_BYTES", data.draw(st.integers(1, 300)))
         coverage = write_embeddings(folder / "once", Survey(paths, np.array(bounds)), index)
     twice = survey(paths, np.array(bounds))
     write_embeddings(folder / "twice", twice, index, VIEWS)

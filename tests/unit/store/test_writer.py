@@ -61,61 +61,54 @@ def names(run):
     return sorted(path.name for path in run.shard(0).iterdir())
 
 
-@pytest.mark.parametrize("in_flight", [1, 2, 5])
-def test_put_returns_before_the_commit_unless_too_many_are_pending(shard, make_segment, in_flight):
-    with SegmentWriter(shard, in_flight) as writer:
-        for unit in range(in_flight):
-            writer.put(make_segment(unit))
+def test_put_returns_before_the_commit_unless_one_is_pending(shard, make_segment):
+    with SegmentWriter(shard) as writer:
+        writer.put(make_segment(0))
         assert shard.units == []
-        thread, ended = in_background(lambda: writer.put(make_segment(in_flight)))
+        thread, ended = in_background(lambda: writer.put(make_segment(1)))
         assert not ended.wait(0.05)
         shard.gate.release()
         assert ended.wait(TIMEOUT_S)
         thread.join()
-        assert shard.units[:1] == [0]
-        shard.gate.release(in_flight)
-    assert shard.units == list(range(in_flight + 1))
+        assert shard.units == [0]
+        shard.gate.release()
+    assert shard.units == [0, 1]
 
 
 def test_the_callback_runs_after_the_segment_is_on_disk(run, make_segment):
     seen = []
-    with SegmentWriter(ShardWriter(run, 0), 3) as writer:
-        for unit in range(9):
+    with SegmentWriter(ShardWriter(run, 0)) as writer:
+        for unit in range(4):
             path = run.segment(0, unit)
             writer.put(make_segment(unit), lambda path=path: seen.append((path, path.is_file())))
-    assert seen == [(run.segment(0, unit), True) for unit in range(9)]
+    assert seen == [(run.segment(0, unit), True) for unit in range(4)]
 
 
-def test_close_waits_until_all_segments_are_on_disk(run, shard, make_segment):
-    writer = SegmentWriter(shard, 2)
+def test_close_waits_until_the_segment_is_on_disk(run, shard, make_segment):
+    writer = SegmentWriter(shard)
     writer.put(make_segment(0))
-    writer.put(make_segment(1))
     thread, ended = in_background(writer.close)
-    shard.gate.release()
     assert not ended.wait(0.05)
     shard.gate.release()
     thread.join(TIMEOUT_S)
-    assert names(run) == ["unit-000000.h5", "unit-000001.h5"]
+    assert names(run) == ["unit-000000.h5"]
     writer.close()  # a second time is harmless
 
 
-@pytest.mark.parametrize("in_flight", [1, 3])
-def test_after_an_error_nothing_is_committed_and_every_call_raises(run, make_segment, in_flight):
-    shard = GatedShard(run, 0)
-    writer = SegmentWriter(shard, in_flight)
+def test_after_an_error_nothing_is_committed_and_every_call_raises(run, shard, make_segment):
+    writer = SegmentWriter(shard)
     called = []
 
-    def put(units):
-        for unit in units:
-            writer.put(make_segment(unit), partial(called.append, unit))
+    def put(unit):
+        writer.put(make_segment(unit), partial(called.append, unit))
 
-    put(range(in_flight))
+    put(0)
     shutil.rmtree(run.shard(0))
     shard.gate.release(9)
     with pytest.raises(FileNotFoundError) as raised:
-        put(range(in_flight, 9))
+        put(1)
     run.shard(0).mkdir()
-    for call in (lambda: put([10]), writer.close, writer.close):
+    for call in (partial(put, 2), writer.close, writer.close):
         with pytest.raises(FileNotFoundError):
             call()
     assert names(run) == []
@@ -147,17 +140,17 @@ def test_an_error_of_the_callback_is_not_lost(run, make_segment):
 
 
 def put_and_fail(shard, segments, before=lambda: None):
-    with SegmentWriter(shard, 4) as writer:
+    with SegmentWriter(shard) as writer:
         for segment in segments:
             writer.put(segment)
         before()
         raise KeyError("encoder")
 
 
-def test_a_block_that_raises_commits_the_pending_segments(run, make_segment):
+def test_a_block_that_raises_commits_the_pending_segment(run, make_segment):
     with pytest.raises(KeyError) as raised:
-        put_and_fail(ShardWriter(run, 0), [make_segment(unit) for unit in range(3)])
-    assert names(run) == [f"unit-{unit:06d}.h5" for unit in range(3)]
+        put_and_fail(ShardWriter(run, 0), [make_segment(0)])
+    assert names(run) == ["unit-000000.h5"]
     assert not hasattr(raised.value, "__notes__")
 
 

@@ -7,12 +7,9 @@ a card with its measured accuracy. Bundles are installed in the folder VIRNUCPRO
 
 import argparse
 import json
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
@@ -21,7 +18,7 @@ from virnucpro.errors import BundleError, UsageError
 from virnucpro.extras import require_extra
 from virnucpro.lab.validation.options import ComputeOptions
 from virnucpro.option import positive
-from virnucpro.runtime.signals import StopRequested
+from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
     from virnucpro.bundles.manifest import Bundle
@@ -153,18 +150,20 @@ def _fetch(arguments: argparse.Namespace) -> int:
     from virnucpro.bundles.published import recipe_of
     from virnucpro.runtime.isolation import run_isolated
 
-    try:
-        with TransferReporter(quiet=arguments.quiet) as reporter:
-            bundle = fetch_bundle(
-                recipe_of(arguments.name),
-                data_folder(),
-                Listener(reporter.stage, reporter.progress),
-                source=arguments.source,
-                isolate=run_isolated,
-            )
-    except StopRequested as stop:
-        say(f"stopped ({stop}). Downloads are kept. Rerun the command to resume.")
-        raise
+    stopped = "Downloads are kept. Rerun the command to resume."
+    with open_reporter(quiet=arguments.quiet, if_stopped=stopped) as reporter:
+
+        def progress(name: str, have: int, size: int | None) -> None:
+            if size:
+                reporter.finished(have / size, f"{name}, {size / 1e6:,.1f} MB")
+
+        bundle = fetch_bundle(
+            recipe_of(arguments.name),
+            data_folder(),
+            Listener(reporter.stage, progress),
+            source=arguments.source,
+            isolate=run_isolated,
+        )
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK
 
@@ -250,49 +249,3 @@ def _unpack(arguments: argparse.Namespace) -> int:
         say(f"warning: {warning}")
     print(f"{bundle.name}\t{bundle.path}")
     return ExitCode.OK
-
-
-_TERMINAL_INTERVAL_S: Final = 0.2
-_LOG_INTERVAL_S: Final = 10.0
-
-
-class TransferReporter:
-    """Reporter of downloads, on standard error: name, received bytes and size of the file."""
-
-    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._quiet = quiet
-        self._clock = clock
-        self._terminal = sys.stderr.isatty()
-        self._interval = _TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S
-        self._next = clock() + self._interval
-        self._unfinished_line = False
-
-    def stage(self, text: str) -> None:
-        """Print the name of the stage of work that starts now."""
-        self._end_line()
-        if not self._quiet:
-            say(text)
-
-    def progress(self, name: str, have: int, size: int | None) -> None:
-        """Report the received bytes `have` of the file `name`, at most once per interval."""
-        if self._quiet or self._clock() < self._next:
-            return
-        self._next = self._clock() + self._interval
-        total = f" of {size / 1e6:,.1f} MB ({have / size:.0%})" if size else " MB"
-        line = f"{name}: {have / 1e6:,.1f}{total}"
-        if self._terminal:
-            print(f"\r[virnucpro] {line}\x1b[K", end="", file=sys.stderr, flush=True)
-            self._unfinished_line = True
-        else:
-            say(line)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._end_line()
-
-    def _end_line(self) -> None:
-        if self._unfinished_line:
-            print(file=sys.stderr, flush=True)
-            self._unfinished_line = False

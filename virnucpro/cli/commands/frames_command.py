@@ -24,6 +24,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.run.write_frames import write_frames
 
     given = FramesOptions(**options.chosen(FramesOptions, arguments))
-    for path in write_frames(arguments.inputs, arguments.outdir, **vars(given)):
+    for path in write_frames(arguments.inputs, arguments.outdir, given):
         print(path)
     return ExitCode.OK

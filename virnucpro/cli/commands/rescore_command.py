@@ -32,13 +32,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from virnucpro.classifier.call_options import CallOptions
-    from virnucpro.run.rescore import OtherClassifier, rescore
+    from virnucpro.run.rescore import rescore
     from virnucpro.run_dir import RunDirectory
 
     calls = CallOptions(**options.chosen(CallOptions, arguments))
     if (arguments.bundle is None) != (arguments.outdir is None):
         raise UsageError("give --bundle and -o together, or none of them")
-    other = arguments.bundle and OtherClassifier(arguments.bundle, arguments.outdir)
+    other = arguments.bundle and (arguments.bundle, arguments.outdir)
     with open_reporter(quiet=arguments.quiet) as reporter:
         run = RunDirectory(arguments.run_folder)
         changes, complete = rescore(

@@ -12,6 +12,7 @@ partition and the like of them), or arguments of a Ray task such as num_gpus=1.
 import argparse
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Final
@@ -77,7 +78,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.only_print:
         print(script(submissions(request), request), end="")
         return ExitCode.OK
-    return _ENGINES[arguments.engine]().submit(request)
+    module, _, name = _ENGINES[arguments.engine].partition(":")
+    engine: Engine = getattr(import_module(f"virnucpro.cluster.{module}"), name)()
+    return engine.submit(request)
 
 
 def _request(arguments: argparse.Namespace) -> "Request | None":
@@ -170,22 +173,9 @@ def _this_program() -> tuple[str, ...]:
     return sys.executable, "-m", "virnucpro"
 
 
-def _local() -> "Engine":
-    from virnucpro.cluster.request import LocalEngine
-
-    return LocalEngine()
-
-
-def _ray() -> "Engine":
-    from virnucpro.cluster.ray_tasks import RayEngine
-
-    return RayEngine()
-
-
-def _slurm() -> "Engine":
-    from virnucpro.cluster.slurm import SlurmEngine
-
-    return SlurmEngine(print)
-
-
-_ENGINES: Final = {"slurm": _slurm, "local": _local, "ray": _ray}
+_ENGINES: Final = {
+    "slurm": "slurm:SlurmEngine",
+    "local": "request:LocalEngine",
+    "ray": "ray_tasks:RayEngine",
+}
+"""Module and class of each engine."""
