@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from ceiling import GemmCeiling, work_of
-from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.arrays import IntArray
@@ -27,9 +26,7 @@ from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
 from virnucpro.encoders.encoder import Pooled, TorchEncoder
-from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.pooling import Pooling, PoolingPlan
-from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
 CPU = torch.device("cpu")
@@ -96,14 +93,12 @@ def main() -> None:
     sides: dict[str, list[Work]] = {}
     ceilings: dict[str, GemmCeiling] = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        model = random_model(config)
-        tensors = {key: tensor.to(dtype) for key, tensor in model.state_dict().items()}
-        reference = Reference(tensors, config)
+        tensors = random_tensors(config)
+        reference = Reference({key: tensor.to(dtype) for key, tensor in tensors.items()}, config)
         products = work_of(config).products
         ceilings[name] = GemmCeiling(products, arguments.tokens, CPU, dtype, time.thread_time)
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
-        fill(model, model.state_dict(), Path("random"), CPU, dtype)
-        prepack(model)
+        model = DnabertS(config, tensors, CPU, dtype)
         pooled = Pooled(model, PoolingPlan(Pooling(), config.layout))
         encode = encoding(TorchEncoder("ours", config.hidden_size, "nucleotide", list, pooled, CPU))
         sides[f"virnucpro, {name}"] = [
@@ -121,10 +116,13 @@ def windows(n: int, tokenizer: Path) -> list[IntArray]:
     return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
 
 
-def random_model(config: DnabertSConfig) -> nn.Module:
-    """Make the same random weights each time."""
-    torch.manual_seed(0)
-    return DnabertS(config)
+def random_tensors(config: DnabertSConfig) -> dict[str, torch.Tensor]:
+    """Draw the same weights each time."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(shape, generator=generator) * 0.02 + name.endswith("orm.weight")
+        for name, shape in config.tensor_shapes().items()
+    }
 
 
 def encoding(encoder: TorchEncoder) -> Callable[[list[IntArray]], torch.Tensor]:

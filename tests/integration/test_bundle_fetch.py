@@ -21,8 +21,7 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
-from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
-from virnucpro.encoders.encoder import mean_of_sequences, pack
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("one_process")]
@@ -199,13 +198,10 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     arguments += ["--no-fallback"]
     assert main(["predict", str(fasta), "-o", str(run), "--embeddings", "fp32", *arguments]) == 0
     names, stretches, peptides = zip(*items, strict=True)
-    module = stand_ins.write_dnabert_s(tmp_path)
-    tokens = BpeTokeniser(tmp_path / "tokenizer.json")([text.encode() for text in stretches])
-    with torch.no_grad():
-        packed = pack(tokens)
-        nucleotide = mean_of_sequences(*module.states(packed, [len(module.encoder.layer)]), packed)
+    encoder = load_encoder(open_spec(published_files))
+    nucleotide = encoder.vectors(encoder.tokenise([text.encode() for text in stretches]))
     protein = fair_esms_vectors(published_files / "esm2_tiny.pt", peptides)
-    expected = torch.cat([nucleotide, protein], dim=1)
+    expected = torch.cat([torch.from_numpy(nucleotide), protein], dim=1)
     with h5py.File(run / "embeddings.h5") as file:
         assert file["sequence_ids"].asstr()[:].tolist() == list(names)
         found = torch.from_numpy(file["embeddings"][:])

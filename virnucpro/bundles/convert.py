@@ -193,7 +193,7 @@ def convert_head(classifier: Path, folder: Path) -> None:
     import torch
 
     from virnucpro.bundles.pickled_head import read_pickled_head
-    from virnucpro.encoders.weights.fill import check_tensors
+    from virnucpro.encoders.weights.check import check_tensors
 
     tensors = read_pickled_head(classifier)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
