@@ -22,8 +22,8 @@ from kmers import all_frequencies
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.genomes import VIRUS, Group, read_genomes
 from virnucpro.lab.training.weights import draw_weights, equal_weights, resampled_weights

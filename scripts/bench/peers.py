@@ -28,8 +28,8 @@ from typing import NamedTuple
 import numpy as np
 from accuracy import BoolArray, FloatArray, recall_at_few
 
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.draw import Drawn, draw_pieces
 from virnucpro.lab.training.genomes import read_genomes
@@ -52,7 +52,7 @@ class Answers(NamedTuple):
 def main() -> None:
     """Print the table."""
     options = _options()
-    excluded = read_regions(options.exclude) if options.exclude else {}
+    excluded = read_regions(options.exclude)
     genomes = read_genomes(read_labels(options.labels, options.split), excluded)
     drawn = draw_pieces(genomes, BASES, *options.pieces, options.seed)
     kinds = zip(drawn.groups, drawn.sources, strict=True)

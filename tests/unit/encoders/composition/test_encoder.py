@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.config import FEATURES_VERSION, CompositionConfig
 from virnucpro.encoders.composition.features import DIM, features
-from virnucpro.encoders.registry import architectures, config_of, load_encoder, open_spec, shapes_of
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 from virnucpro.sequences.translation import genetic_code
 
@@ -61,16 +61,6 @@ def test_the_genetic_code_changes_the_vectors(tmp_path):
     codes = [encoded(load_encoder(spec_with(tmp_path, SETTINGS | {"genetic_code": code})), window)
              for code in (4, 11)]  # fmt: skip
     assert np.abs(codes[0] - codes[1]).max() > 0.1
-
-
-def test_the_encoder_is_registered_without_weights(spec, tmp_path):
-    assert "composition" in architectures()
-    config = config_of(spec)
-    assert (config.architecture, config.view, config.dim) == ("composition", "nucleotide", DIM)
-    assert shapes_of(spec) == []
-    config.require_weights({}, tmp_path)
-    with pytest.raises(BundleError, match="has no weights"):
-        config.require_weights({"weight": (3,)}, tmp_path)
 
 
 def test_no_file_is_recognised_as_this_encoder(tmp_path):
