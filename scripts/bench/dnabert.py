@@ -12,7 +12,7 @@ ceilings are matrix products of the layers' shapes: torch.mm, and with prepacked
 import argparse
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from ceiling import GemmCeiling, work_of
 from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.arrays import IntArray
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import batches_by_length
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
@@ -102,7 +102,8 @@ def main() -> None:
         pooled = Pooled(model, PoolingPlan(Pooling(), config.layout))
         encode = encoding(TorchEncoder("ours", config.hidden_size, "nucleotide", list, pooled, CPU))
         sides[f"virnucpro, {name}"] = [
-            _bound(encode, part) for part in parts(batch, arguments.tokens)
+            _bound(encode, [batch[i] for i in part])
+            for part in batches_by_length([len(ids) for ids in batch], arguments.tokens)
         ]
     with torch.inference_mode():
         check(sides, batch)
@@ -110,10 +111,10 @@ def main() -> None:
 
 
 def windows(n: int, tokenizer: Path) -> list[IntArray]:
-    """Tokenise windows of random bases, the longest first."""
+    """Tokenise windows of random bases; return the longest first."""
     letters = np.random.default_rng(0).choice(np.frombuffer(b"ACGT", np.uint8), (n, 500))
     tokenised = BpeTokeniser(tokenizer)([row.tobytes() for row in letters])
-    return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
+    return sorted(tokenised, key=len, reverse=True)
 
 
 def random_tensors(config: DnabertSConfig) -> dict[str, torch.Tensor]:
@@ -128,12 +129,6 @@ def random_tensors(config: DnabertSConfig) -> dict[str, torch.Tensor]:
 def encoding(encoder: TorchEncoder) -> Callable[[list[IntArray]], torch.Tensor]:
     """Collate and encode, as a rank does."""
     return lambda batch: encoder.encode(encoder.collate(batch))
-
-
-def parts(batch: list[IntArray], tokens: int) -> Iterator[list[IntArray]]:
-    """Cut the windows as a rank does."""
-    for part in batches([len(ids) for ids in batch], lambda _: tokens):
-        yield [batch[i] for i in part]
 
 
 def check(sides: dict[str, list[Work]], batch: list[IntArray]) -> None:

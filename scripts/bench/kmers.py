@@ -7,8 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-__all__ = ["all_frequencies", "fit_and_score"]
-
 FloatArray = NDArray[np.float32]
 
 LENGTHS = (3, 4, 5, 6)
