@@ -64,14 +64,6 @@ def test_a_score_that_is_no_probability_has_no_calibration(answers):
     assert np.isnan(figures(case, np.array([True, False]), even(2))["ece"])
 
 
-def test_recall_at_a_false_positive_rate_uses_the_weights(answers):
-    viral = np.array([True, False, True, False])
-    weights = np.array([0.25, 0.01, 0.25, 0.49])
-    result = figures(answers([0.9, 0.8, 0.7, 0.1]), viral, weights)
-    assert result["recall_at_fpr_1"] == pytest.approx(0.5)
-    assert result["recall_at_fpr_5"] == pytest.approx(1)
-
-
 @given(cases())
 def test_figures_of_many_weights_equal_those_of_scikit_learn(case):
     from sklearn import metrics as reference

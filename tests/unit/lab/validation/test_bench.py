@@ -68,17 +68,8 @@ def test_each_batch_is_measured_three_times_unless_it_is_long(
     monkeypatch, capsys, longest, repeats
 ):
     monkeypatch.setattr(bench, "_LONG_BATCH", longest)
-    command = [
-        "bench",
-        "-b",
-        "mini-deep",
-        "--device",
-        "cpu",
-        "--lengths",
-        "400",
-        "--seconds",
-        "0.001",
-    ]
+    command = ["bench", "-b", "mini-deep", "--device", "cpu", "--lengths", "400"]
+    command += ["--seconds", "0.001"]
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(one["batches"], one["repeats"]) for one in found] == [(1, repeats)] * 2
