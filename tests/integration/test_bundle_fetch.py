@@ -183,6 +183,10 @@ def test_transient_faults_are_retried_and_unusual_answers_accepted(fetch, alone,
     assert server.faults["esm2_tiny.pt"] == []
 
 
+def flipped(content):
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
 LASTING = [
     ("ends_early", r"ended after [\d,]+ of [\d,]+ bytes\. All 3 attempts failed"),
     ("stalls", r"TimeoutError.*\. All 3 attempts failed"),
@@ -193,7 +197,7 @@ LASTING = [
     ("no_length_ends_early", "is not the published file"),
     (lambda content: bytes(len(content)), "is not the published file"),
     (lambda _: b"<html>please log in</html>", "looks like a web page"),
-    (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
+    (flipped, "is not the published file"),
     (404, "the server answered 404 Not Found"),
     (403, "the server answered 403 Forbidden"),
     (407, "the server answered 407 Proxy Authentication Required"),
@@ -242,12 +246,27 @@ def test_an_unusual_answer_to_a_range_does_not_prevent_the_fetch(fetch, alone, s
     assert server.asked("esm2_tiny.pt")[2] is not None
 
 
-@pytest.mark.parametrize("former", [b"something else", b"x" * 10**6])
-def test_a_wrong_part_is_downloaded_again_once(fetch, alone, server, data, former):
+@pytest.mark.parametrize(
+    ("name", "change", "asked"),
+    [
+        ("esm2_tiny.pt.part", lambda _: b"something else", [None, "bytes=14-", None]),
+        ("esm2_tiny.pt.part", lambda _: b"x" * 10**6, [None, "bytes=1000000-", None]),
+        ("esm2_tiny.pt.part", bytes, [None, "bytes=ALL-"]),
+        ("esm2_tiny.pt", bytes, []),
+        ("esm2_tiny.pt", flipped, [None]),
+    ],
+)
+def test_earlier_downloads_are_verified_and_replaced_if_wrong(
+    fetch, alone, server, data, published_files, name, change, asked
+):
+    content = (published_files / "esm2_tiny.pt").read_bytes()
     data.downloads.mkdir(parents=True)
-    (data.downloads / "esm2_tiny.pt.part").write_bytes(former)
+    (data.downloads / name).write_bytes(change(content))
     assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None, f"bytes={len(former)}-", None]
+    requests = [
+        one and one.replace(str(len(content)), "ALL") for one in server.asked("esm2_tiny.pt")
+    ]
+    assert requests == asked
     assert list(data.downloads.iterdir()) == []
 
 
@@ -259,26 +278,6 @@ def test_a_file_that_is_wrong_again_is_an_error(fetch, alone, server, data):
         fetch(recipe=alone)
     assert len(server.asked("esm2_tiny.pt")) <= 3
     assert list(data.downloads.iterdir()) == []
-
-
-def test_a_complete_part_is_not_downloaded_again(fetch, alone, server, data, published_files):
-    data.downloads.mkdir(parents=True)
-    content = (published_files / "esm2_tiny.pt").read_bytes()
-    (data.downloads / "esm2_tiny.pt.part").write_bytes(content)
-    assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None, f"bytes={len(content)}-"]
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_a_complete_download_is_verified_and_kept(
-    fetch, alone, server, data, published_files, damaged
-):
-    data.downloads.mkdir(parents=True)
-    content = bytearray((published_files / "esm2_tiny.pt").read_bytes())
-    content[-1] ^= damaged
-    (data.downloads / "esm2_tiny.pt").write_bytes(content)
-    assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None] * damaged
 
 
 def test_a_missing_file_is_an_error_before_any_download(fetch, server, data):
