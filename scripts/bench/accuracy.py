@@ -36,8 +36,8 @@ import virnucpro
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.prevalence import estimate_prevalence, posterior
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.draw import Drawn, draw_pieces, with_errors
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, read_genomes
@@ -108,7 +108,7 @@ def print_genomes(options: argparse.Namespace) -> None:
     """Print the figures of pieces of genomes, classified here."""
     threshold = _threshold(options.bundle)
     judge = partial(_classified, options.bundle)
-    excluded = read_regions(options.exclude) if options.exclude else {}
+    excluded = read_regions(options.exclude)
     sources = read_labels(options.labels, options.split)
     if options.viral_split:
         related = read_labels(options.labels, options.viral_split, one_class=True)

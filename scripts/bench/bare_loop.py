@@ -18,7 +18,7 @@ import torch
 from virnucpro.arrays import Float32Array
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
-from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
+from virnucpro.encoders.batching import BATCH_TOKENS, batches_by_length
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
@@ -50,11 +50,8 @@ class BareLoop:
         parts = []
         for encoder in self._encoders:
             ids = encoder.tokenise(self.index.sequences(np.arange(first, last), encoder.view))
-            lengths = np.array([len(row) for row in ids])
-            order = longest_first(lengths)
             part = np.empty((len(ids), encoder.dim), np.float32)
-            for batch in batches(lengths[order], lambda _: BATCH_TOKENS["cpu"]):
-                rows = order[batch.start : batch.stop]
+            for rows in batches_by_length([len(row) for row in ids], BATCH_TOKENS["cpu"]):
                 part[rows] = encoder.vectors([ids[row] for row in rows])
             parts.append(part)
         vectors = np.concatenate(parts, axis=1)

@@ -15,8 +15,6 @@ from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 
-__all__ = ["LAID_OUT", "TORCH_MM", "GemmCeiling", "Product", "Work", "work_of"]
-
 TORCH_MM: Final = "torch.mm"
 """Name of the ceiling of torch's own call."""
 

@@ -12,24 +12,21 @@ ceilings are matrix products of the layers' shapes: torch.mm, and with prepacked
 import argparse
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from ceiling import GemmCeiling, work_of
-from torch import nn
 from torch.nn.functional import gelu, layer_norm, linear
 
 from virnucpro.arrays import IntArray
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import batches_by_length
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
 from virnucpro.encoders.dnabert_s.model import DnabertS, head_slopes
 from virnucpro.encoders.encoder import Pooled, TorchEncoder
-from virnucpro.encoders.kernels import prepack
 from virnucpro.encoders.pooling import Pooling, PoolingPlan
-from virnucpro.encoders.weights.fill import fill
 
 TOKENIZER = Path(__file__).parents[3] / "shared" / "reference" / "dnabert-s" / "tokenizer.json"
 CPU = torch.device("cpu")
@@ -96,18 +93,17 @@ def main() -> None:
     sides: dict[str, list[Work]] = {}
     ceilings: dict[str, GemmCeiling] = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        model = random_model(config)
-        tensors = {key: tensor.to(dtype) for key, tensor in model.state_dict().items()}
-        reference = Reference(tensors, config)
+        tensors = random_tensors(config)
+        reference = Reference({key: tensor.to(dtype) for key, tensor in tensors.items()}, config)
         products = work_of(config).products
         ceilings[name] = GemmCeiling(products, arguments.tokens, CPU, dtype, time.thread_time)
         sides[f"reference, one by one, {name}"] = [_bound(reference, ids) for ids in batch]
-        fill(model, model.state_dict(), Path("random"), CPU, dtype)
-        prepack(model)
+        model = DnabertS(config, tensors, CPU, dtype)
         pooled = Pooled(model, PoolingPlan(Pooling(), config.layout))
         encode = encoding(TorchEncoder("ours", config.hidden_size, "nucleotide", list, pooled, CPU))
         sides[f"virnucpro, {name}"] = [
-            _bound(encode, part) for part in parts(batch, arguments.tokens)
+            _bound(encode, [batch[i] for i in part])
+            for part in batches_by_length([len(ids) for ids in batch], arguments.tokens)
         ]
     with torch.inference_mode():
         check(sides, batch)
@@ -115,27 +111,24 @@ def main() -> None:
 
 
 def windows(n: int, tokenizer: Path) -> list[IntArray]:
-    """Tokenise windows of random bases, the longest first."""
+    """Tokenise windows of random bases; return the longest first."""
     letters = np.random.default_rng(0).choice(np.frombuffer(b"ACGT", np.uint8), (n, 500))
     tokenised = BpeTokeniser(tokenizer)([row.tobytes() for row in letters])
-    return [tokenised[i] for i in longest_first([len(ids) for ids in tokenised])]
+    return sorted(tokenised, key=len, reverse=True)
 
 
-def random_model(config: DnabertSConfig) -> nn.Module:
-    """Make the same random weights each time."""
-    torch.manual_seed(0)
-    return DnabertS(config)
+def random_tensors(config: DnabertSConfig) -> dict[str, torch.Tensor]:
+    """Draw the same weights each time."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(shape, generator=generator) * 0.02 + name.endswith("orm.weight")
+        for name, shape in config.tensor_shapes().items()
+    }
 
 
 def encoding(encoder: TorchEncoder) -> Callable[[list[IntArray]], torch.Tensor]:
     """Collate and encode, as a rank does."""
     return lambda batch: encoder.encode(encoder.collate(batch))
-
-
-def parts(batch: list[IntArray], tokens: int) -> Iterator[list[IntArray]]:
-    """Cut the windows as a rank does."""
-    for part in batches([len(ids) for ids in batch], lambda _: tokens):
-        yield [batch[i] for i in part]
 
 
 def check(sides: dict[str, list[Work]], batch: list[IntArray]) -> None:

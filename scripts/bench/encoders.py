@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from ceiling import LAID_OUT, TORCH_MM, GemmCeiling, work_of
 from esm.model.esm2 import ESM2
+from esm_peers import Peer, fair_esm, transformers
 
 from virnucpro.arrays import IntArray
-from virnucpro.encoders.batching import batches, longest_first
+from virnucpro.encoders.batching import batches_by_length
 from virnucpro.encoders.encoder import CPU_STEP, Pooled, pack
 from virnucpro.encoders.esm2.config import Esm2Config, tokenise_residues
 from virnucpro.encoders.esm2.model import Esm2
@@ -33,39 +34,12 @@ from virnucpro.lab.validation.synthetic import SIX_FRAME, synthetic_items
 from virnucpro.runtime.child import keep_freed_memory
 
 CPU = torch.device("cpu")
-PADDING, FIRST, LAST = 1, 1, 1
-"""Id of <pad>; number of tokens at each end that the mean omits."""
-
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 LEAST_COSINE = {"fp32": 0.999999, "bf16": 0.999}
 """Tolerance of our vectors. The difference of the peers at bf16 is printed only."""
 
-UNUSED = {
-    "rotary_embeddings.inv_freq",
-    *(f"contact_head.regression.{p}" for p in ("weight", "bias")),
-}
-"""Tensors of HF's model that are computed, or not used for embeddings."""
-
 Batch = Sequence[IntArray]
 Side = Callable[[Batch], torch.Tensor]
-
-
-class Padded:
-    """Peer with padded batches and the mean over residues."""
-
-    def __init__(self, hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
-        self._hidden = hidden
-
-    def __call__(self, batch: Batch) -> torch.Tensor:
-        """Return vectors (n, dim) float32."""
-        lengths = [len(ids) for ids in batch]
-        tokens = torch.full((len(batch), max(lengths)), PADDING)
-        for row, ids in zip(tokens, batch, strict=True):
-            row[: len(ids)] = torch.from_numpy(ids)
-        hidden = self._hidden(tokens, (tokens != PADDING).long())
-        return torch.stack(
-            [row[FIRST : n - LAST].float().mean(0) for row, n in zip(hidden, lengths, strict=True)]
-        )
 
 
 def main() -> None:
@@ -87,9 +61,9 @@ def main() -> None:
 
 
 def _sides(config: Esm2Config, precisions: Sequence[str]) -> Iterator[tuple[tuple[str, str], Side]]:
-    theirs = ESM2(config.num_layers, config.embed_dim, config.attention_heads).eval()
+    theirs = ESM2(config.num_layers, config.embed_dim, config.attention_heads)
     tensors = {
-        name: tensor.clone()
+        name: tensor
         for name, tensor in theirs.state_dict().items()
         if not name.startswith(("lm_head", "contact_head"))
     }
@@ -98,73 +72,16 @@ def _sides(config: Esm2Config, precisions: Sequence[str]) -> Iterator[tuple[tupl
         plan = PoolingPlan(Pooling(), config.layout)
         own = Pooled(Esm2(config, tensors, CPU, dtype), plan)
         yield ("ours", precision), lambda batch, own=own: own(pack(batch, CPU_STEP))
-        model = ESM2(config.num_layers, config.embed_dim, config.attention_heads).eval()
-        model.load_state_dict(theirs.state_dict())
-        yield ("fair-esm", precision), Padded(_fair_esm(model.to(dtype)))
+        yield ("fair-esm", precision), Peer(fair_esm(config, tensors, "cpu", dtype), "cpu")
         if find_spec("transformers"):
-            yield ("HF, sdpa", precision), Padded(_hugging_face(config, tensors, dtype))
-
-
-def _fair_esm(model: ESM2) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    last = model.num_layers
-    return lambda tokens, _: model(tokens, repr_layers=[last])["representations"][last]
-
-
-def _hugging_face(
-    config: Esm2Config, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    from transformers import EsmConfig, EsmModel  # noqa: PLC0415 - an extra that may be missing
-
-    settings = EsmConfig(
-        vocab_size=33,
-        pad_token_id=PADDING,
-        mask_token_id=32,
-        hidden_size=config.embed_dim,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.attention_heads,
-        intermediate_size=4 * config.embed_dim,
-        max_position_embeddings=1026,
-        position_embedding_type="rotary",
-        token_dropout=config.token_dropout,
-        emb_layer_norm_before=False,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        layer_norm_eps=1e-5,
-        attn_implementation="sdpa",
-    )
-    model = EsmModel(settings, add_pooling_layer=False).eval()
-    renamed = {_their_name(name): tensor for name, tensor in tensors.items()}
-    missing, _ = model.load_state_dict(renamed, strict=False)
-    assert set(missing) <= UNUSED, missing
-    model = model.to(dtype)
-    return lambda tokens, mask: model(tokens, attention_mask=mask).last_hidden_state
-
-
-def _their_name(name: str) -> str:
-    parts = {
-        "embed_tokens.": "embeddings.word_embeddings.",
-        "layers.": "encoder.layer.",
-        "self_attn_layer_norm.": "attention.LayerNorm.",
-        "final_layer_norm.": "LayerNorm.",
-        "self_attn.q_proj.": "attention.self.query.",
-        "self_attn.k_proj.": "attention.self.key.",
-        "self_attn.v_proj.": "attention.self.value.",
-        "self_attn.out_proj.": "attention.output.dense.",
-        "fc1.": "intermediate.dense.",
-        "fc2.": "output.dense.",
-        "emb_layer_norm_after.": "encoder.emb_layer_norm_after.",
-    }
-    for own, theirs in parts.items():
-        name = name.replace(own, theirs)
-    return name
+            yield ("HF, sdpa", precision), Peer(transformers(config, tensors, "cpu", dtype), "cpu")
 
 
 def _batches(arguments: argparse.Namespace, lengths: str) -> list[Batch]:
     """Cut all peptides into batches; return a sample spread evenly over the lengths."""
     ids = tokenise_residues(synthetic_items(arguments.peptides, lengths)["protein"])
-    order = longest_first([len(one) for one in ids])
-    sizes = [len(ids[i]) for i in order]
-    cut = [[ids[order[k]] for k in one] for one in batches(sizes, lambda _: arguments.tokens)]
+    parts = batches_by_length([len(one) for one in ids], arguments.tokens)
+    cut = [[ids[i] for i in part] for part in parts]
     middle = np.linspace(0, len(cut), arguments.batches, endpoint=False)
     return [cut[int(k + len(cut) / arguments.batches / 2)] for k in middle]
 

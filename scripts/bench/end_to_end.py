@@ -17,13 +17,12 @@ import compileall
 import csv
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
+
+import commands
 
 import virnucpro
 from virnucpro.run.manifest import read_manifest
@@ -75,9 +74,7 @@ def genomes(folder: Path, bases: float) -> list[Path]:
 def predict(inputs: Sequence[Path], outdir: Path, how: Sequence[str]) -> dict[str, float]:
     """Run the command; return the seconds of the whole and of each stage."""
     command = [sys.executable, "-m", "virnucpro", "predict", *inputs, "-o", outdir, "--quiet"]
-    started, before = time.perf_counter(), _cpu_seconds()
-    subprocess.run([*map(str, command), *how], check=True)
-    wall, cpu = time.perf_counter() - started, _cpu_seconds() - before
+    wall, cpu, _ = commands.run([*command, *how])
     run = RunDirectory(outdir)
     n_bases = sum(file.n_bases for file in read_manifest(run).inputs)
     cores = len(read_manifest(run).launches[0].ranks)
@@ -86,12 +83,6 @@ def predict(inputs: Sequence[Path], outdir: Path, how: Sequence[str]) -> dict[st
         f"{n_bases / 1e6 / cpu:.2f} Mb per CPU second of the whole command"
     )
     return {"wall": wall} | stages_of(run, wall)
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU seconds of all ended processes that this one started."""
-    spent = getrusage(RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
 
 
 def stages_of(run: RunDirectory, wall: float) -> dict[str, float]:

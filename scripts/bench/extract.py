@@ -14,7 +14,6 @@ embeddings.h5 by ``virnucpro aggregate``.
 import argparse
 import os
 import random
-import resource
 import shutil
 import signal
 import statistics
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from commands import cpu_seconds
 from esm.model.esm2 import ESM2
 
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
@@ -193,7 +193,7 @@ def write_fasta(path: Path, lengths: Sequence[int]) -> None:
 
 def measured(command: Sequence[object]) -> Cost:
     """Run a command; return its cost, of the process and all its descendants."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before, started = cpu_seconds(), time.perf_counter()
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, env=environment())
     peak = largest = 0
     while process.poll() is None:
@@ -201,9 +201,8 @@ def measured(command: Sequence[object]) -> Cost:
         peak, largest = max(peak, sum(sizes)), max(largest, *sizes, 0)
         time.sleep(0.05)
     assert process.returncode == 0, command
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(time.perf_counter() - started, cpu, peak / 1e3, largest / 1e3)
+    seconds, cpu = time.perf_counter() - started, cpu_seconds() - before
+    return Cost(seconds, cpu, peak / 1e3, largest / 1e3)
 
 
 def environment() -> dict[str, str]:

@@ -14,28 +14,34 @@ import argparse
 import csv
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from kmers import all_frequencies
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.genomes import VIRUS, Group, read_genomes
 from virnucpro.lab.training.weights import draw_weights, equal_weights, resampled_weights
 from virnucpro.lab.training.windows_file import TrainingWindows, draw_training_windows
 
 FloatArray = NDArray[np.float64]
+Frequencies = NDArray[np.float32]
 
 LENGTHS = (300, 500, 1250)
 STRENGTHS = (0.5, 5.0, 50.0, 500.0)
 """Inverse penalties, times the number of training windows."""
+SIZES = (3, 4, 5, 6)
+"""Lengths of k-mers."""
 RESAMPLES = 2000
 SEED = 1
+
+_LETTERS = np.full(256, 4, np.uint8)
+_LETTERS[np.frombuffer(b"ACGT", np.uint8)] = np.arange(4)
 
 
 def main() -> None:
@@ -110,6 +116,39 @@ def cross_validated(
                 flush=True,
             )
     return scores
+
+
+def all_frequencies(windows: Sequence[bytes]) -> Frequencies:
+    """Return the frequencies of all k-mers of `SIZES`: (n, 2,772) float32."""
+    return np.concatenate([frequencies(windows, k) for k in SIZES], axis=1)
+
+
+def frequencies(windows: Sequence[bytes], k: int) -> Frequencies:
+    """Count k-mers on both strands, each with its reverse complement as one: (n, kinds) float32."""
+    counts = np.stack([_count(_LETTERS[np.frombuffer(w, np.uint8)], k) for w in windows])
+    both = counts + counts[:, _reverse_complements(k)]
+    kept = np.arange(4**k) <= _reverse_complements(k)
+    shares: Frequencies = both[:, kept] / both[:, kept].sum(axis=1, keepdims=True)
+    return shares
+
+
+def _count(letters: NDArray[np.uint8], k: int) -> Frequencies:
+    n = len(letters) - k + 1
+    number = np.zeros(n, np.int64)
+    known = np.ones(n, bool)
+    for offset in range(k):
+        part = letters[offset : offset + n]
+        number = number * 4 + np.minimum(part, 3)
+        known &= part < 4
+    return np.bincount(number[known], minlength=4**k).astype(np.float32)
+
+
+def _reverse_complements(k: int) -> NDArray[np.int64]:
+    number, reverse = np.arange(4**k), np.zeros(4**k, np.int64)
+    for _ in range(k):
+        reverse = reverse * 4 + 3 - number % 4
+        number = number // 4
+    return reverse
 
 
 def _folds(folder: Path) -> dict[str, int]:

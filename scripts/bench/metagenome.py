@@ -34,8 +34,8 @@ from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.prevalence import estimate_prevalence, posterior
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.training.genomes import VIRUS, Genome, read_genomes
 
 MEDIAN, SPREAD, CONTIGS = 2_000, 0.9, (1_000, 30_000)
@@ -64,7 +64,7 @@ def main() -> None:
 
 def print_genomes(options: argparse.Namespace) -> None:
     """Print the figures of contigs of genomes, classified here."""
-    excluded = read_regions(options.exclude) if options.exclude else {}
+    excluded = read_regions(options.exclude)
     genomes = read_genomes(read_labels(options.labels, options.split), excluded)
     kinds = _kinds(genomes)
     print(

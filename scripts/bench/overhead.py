@@ -16,21 +16,21 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import product
 from pathlib import Path
 
+import commands
 import numpy as np
 
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 
 BARE_LOOP = Path(__file__).with_name("bare_loop.py")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
 
 _STOPS = {"TAA", "TAG", "TGA"}
 
@@ -119,16 +119,10 @@ def bare_once(folder: Path) -> dict[str, float]:
 
 
 def measured(command: Sequence[str | Path]) -> tuple[dict[str, float], bytes]:
-    """Run a command; return its wall and CPU seconds, and its standard output."""
+    """Run a command on one thread; return its wall and CPU seconds, and its standard output."""
     os.sync()
-    variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
-    before, started = os.times(), time.perf_counter()
-    done = subprocess.run(
-        [*map(str, command)], check=True, stdout=subprocess.PIPE, env=os.environ | variables
-    )
-    wall, after = time.perf_counter() - started, os.times()
-    cpu = sum(after[2:4]) - sum(before[2:4])
-    return {"wall": wall, "cpu": cpu}, done.stdout
+    wall, cpu, output = commands.run(command, **ONE_THREAD)
+    return {"wall": wall, "cpu": cpu}, output
 
 
 def check_scores(outdir: Path, scores: Path) -> None:

@@ -18,18 +18,17 @@ import csv
 import subprocess
 import sys
 import tempfile
-import time
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 from typing import NamedTuple
 
+import commands
 import numpy as np
 from accuracy import BoolArray, FloatArray, recall_at_few
 
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.draw import Drawn, draw_pieces
 from virnucpro.lab.training.genomes import read_genomes
@@ -52,7 +51,7 @@ class Answers(NamedTuple):
 def main() -> None:
     """Print the table."""
     options = _options()
-    excluded = read_regions(options.exclude) if options.exclude else {}
+    excluded = read_regions(options.exclude)
     genomes = read_genomes(read_labels(options.labels, options.split), excluded)
     drawn = draw_pieces(genomes, BASES, *options.pieces, options.seed)
     kinds = zip(drawn.groups, drawn.sources, strict=True)
@@ -67,16 +66,16 @@ def main() -> None:
                 stream.write(b">%d\n%s\n" % (number, bases))
         command = [sys.executable, "-m", "virnucpro", "predict", pieces, "-o", folder / "ours"]
         command += ["--bundle", options.bundle, "--devices", "cpu:1", "--threads", 1, "-q"]
-        spent = _run(command)
+        spent = commands.run(command)
         print(_row(options.bundle, _ours(folder / "ours", len(drawn.bases)), drawn, spent))
         if options.jaeger:
             command = [_installed(options.jaeger), "predict", "-i", pieces, "-o", folder / "peer"]
             command += ["-m", "default", "--fsize", BASES, "--stride", BASES, "--cpu"]
-            spent = _run([*command, "--workers", 1])
+            spent = commands.run([*command, "--workers", 1])
             print(_row(REQUIREMENT, _jaeger(folder / "peer", len(drawn.bases)), drawn, spent))
 
 
-def _row(name: str, answers: Answers, drawn: Drawn, spent: tuple[float, float]) -> str:
+def _row(name: str, answers: Answers, drawn: Drawn, spent: commands.Spent) -> str:
     viral, weights = drawn.viral, equal_weights(drawn.groups)
     recall = recall_at_few(answers.log_odds, viral, ~viral, weights)
     called = [
@@ -86,18 +85,8 @@ def _row(name: str, answers: Answers, drawn: Drawn, spent: tuple[float, float]) 
     return (
         f"| {name} | {int(viral.sum()):,} + {int((~viral).sum()):,} | "
         f"{auroc(answers.log_odds, viral, weights):.3f} | {recall:.2f} | "
-        f"{called[0]:.1%}, {called[1]:.1%} | {spent[0]:.0f} | {megabases / spent[1]:.3f} |"
+        f"{called[0]:.1%}, {called[1]:.1%} | {spent.wall:.0f} | {megabases / spent.cpu:.3f} |"
     )
-
-
-def _run(command: Sequence[object]) -> tuple[float, float]:
-    """Run a command; return its wall and CPU seconds."""
-    before, start = getrusage(RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    wall, after = time.monotonic() - start, getrusage(RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(f"{command[0]}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _ours(run: Path, n_pieces: int) -> Answers:

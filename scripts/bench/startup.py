@@ -6,12 +6,11 @@ The commands alternate; the minimum wall time of each is printed. Aim: `virnucpr
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from pathlib import Path
+
+from commands import run
 
 EXAMPLE = Path(__file__).parents[2] / "tests" / "data" / "example.fa"
 PROGRAM = ["-m", "virnucpro"]
@@ -23,18 +22,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     repeats = parser.parse_args().repeats
     with tempfile.TemporaryDirectory() as name:
-        run = Path(name) / "run"
-        call([*PROGRAM, "predict", str(EXAMPLE), "-o", str(run), "--devices", "cpu:1", "-q"])
-        commands = commands_on(run)
+        folder = Path(name) / "run"
+        predict = [*PROGRAM, "predict", EXAMPLE, "-o", folder, "--devices", "cpu:1", "-q"]
+        run([sys.executable, *predict])
+        commands = commands_on(folder)
         least = dict.fromkeys(commands, float("inf"))
         for _ in range(repeats):
             for what, command in commands.items():
-                least[what] = min(least[what], call(command))
+                least[what] = min(least[what], run([sys.executable, *command]).wall)
     for what, seconds in least.items():
         print(f"{seconds:7.3f} s  {what}")
 
 
-def commands_on(run: Path) -> dict[str, list[str]]:
+def commands_on(folder: Path) -> dict[str, list[str]]:
     """List the commands."""
     return {
         "python -c pass": ["-c", "pass"],
@@ -44,16 +44,9 @@ def commands_on(run: Path) -> dict[str, list[str]]:
         "virnucpro predict --help": [*PROGRAM, "predict", "--help"],
         "virnucpro bundle list": [*PROGRAM, "bundle", "list"],
         "virnucpro bundle show mini": [*PROGRAM, "bundle", "show", "mini"],
-        "virnucpro status RUN": [*PROGRAM, "status", str(run)],
-        "virnucpro verify RUN": [*PROGRAM, "verify", str(run)],
+        "virnucpro status RUN": [*PROGRAM, "status", str(folder)],
+        "virnucpro verify RUN": [*PROGRAM, "verify", str(folder)],
     }
-
-
-def call(command: Sequence[str]) -> float:
-    """Run Python; return its wall seconds."""
-    started = time.perf_counter()
-    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

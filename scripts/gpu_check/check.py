@@ -16,8 +16,6 @@ from typing import Any
 from gpu_check.parts import PARTS
 from gpu_check.results import LOG, PartResult, Results, Status, Value
 
-__all__ = ["Check", "main", "run_part"]
-
 SECONDS = 530.0
 """For the whole check."""
 

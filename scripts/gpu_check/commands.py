@@ -11,8 +11,6 @@ from pathlib import Path
 
 from gpu_check.sizes import Setting
 
-__all__ = ["CommandError", "running", "virnucpro"]
-
 Command = Sequence[str | Path]
 
 

@@ -3,33 +3,37 @@
 import gc
 import os
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import chain
 
-import numpy as np
 import torch
-from gpu_check.library import (
-    Batch,
-    EncoderSpec,
-    ParityOptions,
-    TorchEncoder,
-    VectorAgreement,
-    batches_of,
-    compare_vectors,
-    dtype_of,
-    load_encoder,
-    measure_parity,
-    operations,
-    random_encoder,
-    sequences,
-)
-from gpu_check.peers import Encode, peers_of
+from bench.ceiling import TORCH_MM, GemmCeiling, Work, work_of
+from bench.esm_peers import Peer, fair_esm, transformers
 from gpu_check.recorder import Recorder
 from gpu_check.sizes import Setting
-from numpy.typing import NDArray
+from gpu_check.weights import random_encoder
+from safetensors.torch import load_file
 
-__all__ = ["check_parity", "check_throughput"]
+from virnucpro.arrays import IntArray
+from virnucpro.encoders.base import EncoderSpec
+from virnucpro.encoders.batching import batches_by_length
+from virnucpro.encoders.device import dtype_of
+from virnucpro.encoders.encoder import TorchEncoder
+from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.registry import config_of, load_encoder
+from virnucpro.lab.validation.options import ParityOptions
+from virnucpro.lab.validation.parity import (
+    VectorAgreement,
+    compare_vectors,
+    encode_all,
+    measure_parity,
+)
+from virnucpro.lab.validation.synthetic import synthetic_items
+
+Batch = Sequence[IntArray]
+Encode = Callable[[Batch], torch.Tensor]
+"""Token ids of a batch -> (n, dim) float32 on the device."""
 
 _LENGTHS = ("six-frame", "20-400")
 
@@ -55,12 +59,13 @@ def check_parity(setting: Setting, recorder: Recorder) -> None:
     torch.set_num_threads(_threads(setting))
     names = (setting.sizes.nucleotide, *setting.sizes.proteins)
     specs = [random_encoder(setting.work, name) for name in names]
-    texts = [sequences(n, f"1-{setting.sizes.longest}", spec.view) for spec in specs]
-    for spec, many in zip(specs, texts, strict=True):
+    items = synthetic_items(n, f"1-{setting.sizes.longest}")
+    for spec in specs:
         for precision in ("fp16", "bf16"):
-            _compare(setting, recorder, spec, many, (setting.device, precision), setting.device)
+            found_on = (setting.device, precision)
+            _compare(setting, recorder, spec, items[spec.view], found_on, setting.device)
     for spec in specs:  # at the end: loading 3B at fp32 on the CPU takes longest
-        few = sequences(_CPU_ITEMS, "20-100", spec.view)
+        few = synthetic_items(_CPU_ITEMS, "20-100")[spec.view]
         _compare(setting, recorder, spec, few, (setting.device, "fp32"), "cpu")
 
 
@@ -77,7 +82,7 @@ def _compare(
     for device, precision in (found_on, (reference, "fp32")):
         recorder.step(f"{spec.name}: {len(texts)} sequences, {precision} on {device}")
         encoder = load_encoder(spec, device, precision)
-        vectors.append(_encoded(encoder, texts, setting.sizes.batch_tokens))
+        vectors.append(encode_all(encoder, texts, setting.sizes.batch_tokens))
         del encoder
         _release()
     what = f"{found_on[1]} against {reference} fp32"
@@ -96,14 +101,6 @@ def _record(recorder: Recorder, agreement: VectorAgreement, what: str) -> None:
     )
 
 
-def _encoded(encoder: TorchEncoder, texts: Sequence[bytes], tokens: int) -> NDArray[np.float32]:
-    """Encode in batches; (n, dim) in the order of `texts`."""
-    vectors = np.empty((len(texts), encoder.dim), np.float32)
-    for positions, batch in batches_of(encoder.tokenise(texts), tokens):
-        vectors[positions] = encoder.vectors(batch)
-    return vectors
-
-
 def check_throughput(setting: Setting, recorder: Recorder) -> None:
     """Measure tokens a second beside torch.mm at the layers' shapes, fair-esm and transformers."""
     torch.set_num_threads(_threads(setting))
@@ -113,7 +110,7 @@ def check_throughput(setting: Setting, recorder: Recorder) -> None:
         spec = random_encoder(setting.work, name)
         encoder = load_encoder(spec, setting.device, setting.sizes.precision)
         ids = {
-            lengths: encoder.tokenise(sequences(setting.sizes.items, lengths, spec.view))
+            lengths: encoder.tokenise(synthetic_items(setting.sizes.items, lengths)[spec.view])
             for lengths in _LENGTHS
         }
         _throughput_of(setting, recorder, spec, encoder, ids)
@@ -126,24 +123,26 @@ def _throughput_of(
     recorder: Recorder,
     spec: EncoderSpec,
     encoder: TorchEncoder,
-    ids: dict[str, list[NDArray[np.int64]]],
+    ids: dict[str, list[IntArray]],
 ) -> None:
-    ceiling = _matrix_rate(setting, operations(spec, [])[0])
+    work = work_of(config_of(spec))
+    ceiling = _matrix_rate(setting, work)
     own = ("virnucpro", lambda batch: encoder.encode(encoder.collate(batch)))
     ours: dict[str, tuple[float, torch.Tensor]] = {}
-    for side, encode in chain([own], peers_of(spec, setting.device, setting.sizes.precision)):
+    for side, encode in chain([own], _peers_of(spec, setting.device, setting.sizes.precision)):
         recorder.step(f"{spec.name}: {side}")
         for lengths in _LENGTHS:
-            row, tokens = f"{spec.name} {lengths} {side}", sum(map(len, ids[lengths]))
+            row, n_tokens = f"{spec.name} {lengths} {side}", [len(one) for one in ids[lengths]]
             if isinstance(encode, str):
                 recorder.figure(row, note=encode)
                 continue
-            cut = [batch for _, batch in batches_of(ids[lengths], setting.sizes.batch_tokens)]
+            parts = batches_by_length(n_tokens, setting.sizes.batch_tokens)
+            cut = [[ids[lengths][i] for i in part] for part in parts]
             seconds, vectors = _timed(setting, encode, cut)
-            rate = operations(spec, ids[lengths])[1] / seconds
+            rate = work.operations(n_tokens) / seconds
             own_seconds, expected = ours.setdefault(lengths, (seconds, vectors))
             cosine = torch.cosine_similarity(vectors.float(), expected.float()).min().item()
-            columns = {"tokens/s": tokens / seconds, "TFLOP/s": rate / 1e12}
+            columns = {"tokens/s": sum(n_tokens) / seconds, "TFLOP/s": rate / 1e12}
             columns |= {"torch.mm TFLOP/s": ceiling / 1e12, "share of torch.mm": rate / ceiling}
             columns |= {"virnucpro's speed over it": seconds / own_seconds, "least cosine": cosine}
             recorder.figure(row, **columns)
@@ -167,28 +166,29 @@ def _timed(setting: Setting, encode: Encode, chosen: Sequence[Batch]) -> tuple[f
     return least, torch.cat(vectors)
 
 
-def _matrix_rate(setting: Setting, products: Sequence[tuple[int, int]]) -> float:
+def _peers_of(spec: EncoderSpec, device: str, precision: str) -> Iterator[tuple[str, Encode | str]]:
+    """Yield each peer's name with its encode function, or with the reason why it is missing."""
+    config = config_of(spec)
+    if not isinstance(config, Esm2Config):
+        return
+    builders = {"fair-esm": ("esm", fair_esm), "transformers": ("transformers", transformers)}
+    for name, (module, build) in builders.items():
+        if find_spec(module) is None:
+            yield name, "missing"
+            continue
+        try:
+            tensors = load_file(spec.file("weights"), device)
+            yield name, Peer(build(config, tensors, device, dtype_of(precision)), device)
+        except Exception as error:  # noqa: BLE001 - a missing peer is not a failure
+            yield name, f"cannot be built: {type(error).__name__}: {error}"
+
+
+def _matrix_rate(setting: Setting, work: Work) -> float:
     """Return the operations a second of torch.mm at a layer's shapes."""
-    rows, dtype = setting.sizes.batch_tokens // 4, dtype_of(setting.sizes.precision)
-    seconds = 0.0
-    for inputs, outputs in products:
-        x = torch.randn(rows, inputs, device=setting.device).to(dtype)
-        weight = torch.randn(outputs, inputs, device=setting.device).to(dtype)
-        seconds += _least_seconds(setting, partial(torch.mm, x, weight.T))
-    return sum(2 * rows * inputs * outputs for inputs, outputs in products) / seconds
-
-
-def _least_seconds(setting: Setting, work: Callable[[], torch.Tensor]) -> float:
-    """Return the seconds of one call of ten in a row, the best of several turns."""
-    least = float("inf")
-    for _ in range(4):
-        _wait(setting)
-        started = time.perf_counter()
-        for _ in range(10):
-            work()
-        _wait(setting)
-        least = min(least, (time.perf_counter() - started) / 10)
-    return least
+    device, dtype = torch.device(setting.device), dtype_of(setting.sizes.precision)
+    ceiling = GemmCeiling(work.products, setting.sizes.batch_tokens // 4, device, dtype)
+    ceiling.measure(setting.sizes.seconds / 4)
+    return ceiling.rates[TORCH_MM]
 
 
 def _wait(setting: Setting) -> None:

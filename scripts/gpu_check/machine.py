@@ -2,17 +2,15 @@
 
 import json
 import os
-import platform
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from gpu_check.results import Value
 
-__all__ = ["machine_facts"]
+from virnucpro.extras import versions_of
 
-_PACKAGES = ("virnucpro", "numpy", "h5py", "safetensors", "tokenizers")
+_PACKAGES = ("torch", "numpy", "h5py", "safetensors", "tokenizers")
 _PEERS = ("fair-esm", "transformers")
 
 
@@ -27,20 +25,8 @@ def machine_facts() -> dict[str, Value]:
             "compute capability": f"{properties.major}.{properties.minor}",
             "CUDA": torch.version.cuda,
         }
-    facts |= {"CPUs": len(os.sched_getaffinity(0)), "Python": platform.python_version()}
-    facts["torch"] = torch.__version__
-    return facts | {name: _version(name) for name in (*_PACKAGES, *_PEERS)}
-
-
-def _version(package: str) -> str:
-    if package == "virnucpro":
-        from virnucpro import __version__  # noqa: PLC0415 - a checkout need not be installed
-
-        return __version__
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
+    facts["CPUs"] = len(os.sched_getaffinity(0))
+    return facts | versions_of(*_PACKAGES, *_PEERS)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from gpu_check.recorder import Recorder
 from gpu_check.results import LOG
 from gpu_check.sizes import SIZES, Setting
 
-__all__ = ["PARTS", "Part", "perform"]
-
 
 class Part(NamedTuple):
     """A part of the check.

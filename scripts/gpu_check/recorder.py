@@ -5,8 +5,6 @@ from pathlib import Path
 
 from gpu_check.results import PartResult, Results, Value
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Collects the figures and problems of one part.

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["LOG", "Figures", "PartResult", "Results", "Status", "Value"]
-
 Value: TypeAlias = str | float | int | bool | None
 Figures: TypeAlias = dict[str, dict[str, Value]]
 """Row -> column -> value: a table."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,16 @@ import h5py
 import numpy as np
 import torch
 from gpu_check.commands import CommandError, running, virnucpro
-from gpu_check.library import (
-    MEMORY_LIMIT,
-    first_gpu,
-    free_memory,
-    left_processes,
-    load_encoder,
-    random_bundle,
-    random_encoder,
-    sequences,
-    table_differences,
-)
 from gpu_check.recorder import Recorder
 from gpu_check.sizes import Setting
+from gpu_check.weights import random_bundle, random_encoder
+from soaking.checks import table_problems
+from soaking.signals import wait_for_empty_session
 
-__all__ = ["check_killed", "check_memory", "check_predict", "check_tests", "check_two_ranks"]
+from virnucpro.encoders.registry import load_encoder
+from virnucpro.lab.validation.synthetic import synthetic_items
+from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.devices import gpu_facts, visible_gpus
 
 _ROOT = Path(__file__).parents[2]
 
@@ -47,6 +43,24 @@ _MOST_HELD = 300
 
 _PARTIAL = 2
 """Exit code of a run with a quarantined row."""
+
+_MEMORY_LIMIT = """
+import sys
+
+if "--multiprocessing-fork" in sys.orig_argv:
+    import torch
+    from virnucpro.encoders.encoder import TorchEncoder
+
+    encode = TorchEncoder.encode
+
+    def limited(self, batch):
+        if batch.total > {tokens}:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
+        return encode(self, batch)
+
+    TorchEncoder.encode = limited
+"""
+"""Content of a sitecustomize.py: workers' encoders raise for batches above {tokens} tokens."""
 
 Run = dict[str, Any]
 
@@ -113,7 +127,7 @@ def check_two_ranks(setting: Setting, recorder: Recorder) -> None:
     reference, run = _reference_run(setting, recorder), setting.work / "two workers"
     environment = {}
     if setting.gpu:  # one card under two names: --devices refuses a name that is given twice
-        entry, uuid = first_gpu()
+        entry, uuid = _first_gpu()
         other = uuid if uuid != entry else uuid[:-1]  # an abbreviated name is another name
         environment = {"CUDA_VISIBLE_DEVICES": f"{entry},{other}"}
     recorder.step("two workers on one device")
@@ -127,15 +141,15 @@ def check_two_ranks(setting: Setting, recorder: Recorder) -> None:
 def check_killed(setting: Setting, recorder: Recorder) -> None:
     """Kill a worker while it computes; check restart, tables, processes and device memory."""
     reference, run = _reference_run(setting, recorder), setting.work / "killed"
-    before = free_memory() if setting.gpu else 0
+    before = _free_memory() if setting.gpu else 0
     recorder.step("a run whose worker is killed")
     with running(setting, ["virnucpro", *_run_command(setting, run, 1)]) as process:
         pid = _computing_worker(run, process)
         os.kill(pid, signal.SIGKILL)
         recorder.step(f"SIGKILL to worker {pid}")
         code = process.wait()
-        left = left_processes(process.pid, 3.0)
-    held = (before - free_memory()) / 1e6 if setting.gpu else 0.0
+        left = wait_for_empty_session(process.pid, 3.0)
+    held = (before - _free_memory()) / 1e6 if setting.gpu else 0.0
     attempts = _launch_of(run)["ranks"]["0"]["attempts"]
     recorder.figure(run.name, exit_code=code, attempts=attempts, device_memory_held_MB=held)
     recorder.require(code == 0, f"the run ended with exit code {code}")
@@ -166,10 +180,10 @@ def check_memory(setting: Setting, recorder: Recorder) -> None:
     """Fill the device: batches must shrink, the budget persist, a long row be quarantined."""
     sizes = setting.sizes
     encoder = f"{random_bundle(setting.work, sizes.nucleotide, sizes.proteins[0])}/protein"
-    proteins = sequences(sizes.proteins_in_memory, "50-1000", "protein")
+    proteins = synthetic_items(sizes.proteins_in_memory, "50-1000")["protein"]
     long = proteins[0] * (sizes.long_protein // len(proteins[0]))
     inputs = _write_fasta(setting.work / "short.faa", proteins)
-    longer = _write_fasta(setting.work / "long.faa", (*proteins, long))
+    longer = _write_fasta(setting.work / "long.faa", [*proteins, long])
     plain, full = setting.work / "memory plain", setting.work / "memory full"
     recorder.step("embedding with all memory")
     virnucpro(setting, ["embed", inputs, "-e", encoder, "-o", plain, *_options(setting, 1)])
@@ -197,7 +211,7 @@ def _fill_memory(setting: Setting, recorder: Recorder) -> tuple[object, dict[str
     """
     if not setting.gpu:
         (folder := setting.work / "limit").mkdir(exist_ok=True)
-        (folder / "sitecustomize.py").write_text(MEMORY_LIMIT.format(tokens=_ENOUGH_TOKENS // 2))
+        (folder / "sitecustomize.py").write_text(_MEMORY_LIMIT.format(tokens=_ENOUGH_TOKENS // 2))
         return None, {"PYTHONPATH": f"{folder}:{os.environ['PYTHONPATH']}"}
     spec = random_encoder(setting.work, setting.sizes.proteins[0])
     encoder = load_encoder(spec, "cuda", setting.sizes.precision)
@@ -211,6 +225,16 @@ def _fill_memory(setting: Setting, recorder: Recorder) -> tuple[object, dict[str
     n_bytes = torch.cuda.mem_get_info()[0] - wanted
     recorder.figure("memory", left_GB=wanted / 1e9, held_GB=n_bytes / 1e9)
     return torch.empty(n_bytes, dtype=torch.uint8, device="cuda"), {}
+
+
+def _first_gpu() -> tuple[str, str]:
+    """Return the mask entry and the UUID of the first visible GPU."""
+    return next(iter(visible_gpus(os.environ).items()))
+
+
+def _free_memory() -> int:
+    """Return the free bytes of the first GPU as its driver reports them, without a CUDA context."""
+    return gpu_facts(_first_gpu()[1]).free_memory
 
 
 def _least_cosine(one: Path, other: Path, n: int) -> float:
@@ -243,7 +267,7 @@ def _record_run(recorder: Recorder, run: Path) -> None:
 
 
 def _require_same_tables(recorder: Recorder, expected: Path, found: Path) -> None:
-    differences = table_differences(expected, found)
+    differences = list(table_problems(RunDirectory(expected), RunDirectory(found)))
     one, other = ((run / "predictions.tsv").read_bytes() for run in (expected, found))
     recorder.figure(found.name, differences=len(differences), same_bytes=one == other)
     for difference in differences[:5]:
@@ -284,10 +308,10 @@ def _launch_of(run: Path) -> Run:
 
 
 def _write_records(path: Path, n: int) -> Path:
-    return _write_fasta(path, sequences(n, str(_RESIDUES), "nucleotide"))
+    return _write_fasta(path, synthetic_items(n, str(_RESIDUES))["nucleotide"])
 
 
-def _write_fasta(path: Path, texts: tuple[bytes, ...]) -> Path:
+def _write_fasta(path: Path, texts: Sequence[bytes]) -> Path:
     lines = (f">r{number}\n{text.decode()}\n" for number, text in enumerate(texts))
     path.write_text("".join(lines))
     return path

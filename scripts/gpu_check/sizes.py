@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["SIZES", "Setting", "Sizes"]
-
 
 class Sizes(NamedTuple):
     """Models and amounts of work of all parts.

@@ -22,8 +22,6 @@ from soaking.signals import (
 from virnucpro.errors import VirnucproError
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["BUNDLES", "Campaign", "end_problems", "run_campaign"]
-
 BUNDLES = ("mini-deep", "mini")
 """Bundles of the runs; mini-deep by open frames alone."""
 

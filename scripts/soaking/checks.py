@@ -14,8 +14,6 @@ from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
-__all__ = ["Ledger", "Rows", "count_rows", "folder_problems", "table_problems"]
-
 _SCORE = 2e-4
 """Tolerance of scores: they are printed with four decimals."""
 

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-__all__ = ["write_records"]
-
 _CODONS = ["".join(codon) for codon in product("ACGT", repeat=3)]
 _OPEN = [codon for codon in _CODONS if codon not in {"TAA", "TAG", "TGA"}]
 _STOPS = "TAGATAACTGATTAGCTAATCAGTTATCTA"

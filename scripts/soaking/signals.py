@@ -9,15 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "RunProcess",
-    "SentSignal",
-    "choose_signal",
-    "processes_of",
-    "send_signal",
-    "wait_for_empty_session",
-]
-
 Role = Literal["coordinator", "rank", "helper"]
 
 _WEIGHTS: dict[Role, int] = {"coordinator": 4, "rank": 9, "helper": 2}

@@ -1,6 +1,8 @@
-"""Small ESM models with random weights in Hugging Face folders."""
+"""Small ESM models with random weights in Hugging Face folders; fair-esm's vectors."""
 
 import pytest
+import torch
+from esm.pretrained import load_model_and_alphabet_core
 
 from virnucpro.encoders.esm2.config import TOKENS
 
@@ -33,3 +35,24 @@ def make_esm2(folder, **settings):
         **settings,
     )
     return transformers.EsmForMaskedLM(config)
+
+
+def fair_esms_own(path):
+    """Load a checkpoint as fair-esm does, with the numbers of the file."""
+    with pytest.warns(UserWarning, match="Regression weights not found"):
+        model, _ = load_model_and_alphabet_core(path.stem, torch.load(path, weights_only=False))
+    return model.eval()
+
+
+def fair_esms_states(model, sequence, layers):
+    """Return fair-esm's states of <cls>, residues and <eos> for each layer."""
+    _, _, tokens = model.alphabet.get_batch_converter()([("", sequence.decode())])
+    with torch.no_grad():
+        states = model(tokens, repr_layers=layers)["representations"]
+    return [states[layer][0] for layer in layers]
+
+
+def fair_esms_vectors(model, sequences):
+    """Return fair-esm's means over residues, (n, dim), one sequence at a time."""
+    last = [model.num_layers]
+    return torch.stack([fair_esms_states(model, one, last)[0][1:-1].mean(0) for one in sequences])

@@ -4,6 +4,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from torch import nn
 from virnucpro.bundles.checksums import digest_of
 from virnucpro.bundles.published import EncoderSource, PublishedFile, Recipe
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.esm2.config import Esm2Config
 
 ESM2_WIDTH, DNABERT_WIDTH, HIDDEN = 32, 24, 16
@@ -110,28 +110,26 @@ def small_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def draw_published_scale(module: nn.Module) -> None:
-    """Draw weights with the standard deviation of the published config."""
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear) and module.bias is not None:
-        nn.init.zeros_(module.bias)
+def dnabert_tensors(config: DnabertSConfig, seed: int = 5) -> dict[str, torch.Tensor]:
+    """Random tensors: weights of norms around 1, all others around 0."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: 0.1 * torch.randn(shape, generator=generator)
+        + (len(shape) == 1 and name.endswith("weight"))
+        for name, shape in config.tensor_shapes().items()
+    }
 
 
-def write_dnabert_s(folder: Path) -> DnabertS:
+def write_dnabert_s(folder: Path) -> None:
     """Write config.json, tokenizer.json and pytorch_model.bin."""
     small_tokenizer().save(str(folder / "tokenizer.json"))
-    torch.manual_seed(5)
     config = DnabertSConfig(64, DNABERT_WIDTH, 2, 3, 2 * DNABERT_WIDTH)
-    module = roughen(DnabertS(config).apply(draw_published_scale))
-    settings = {name: getattr(config, name) for name in DnabertSConfig.__dataclass_fields__}
-    (folder / "config.json").write_text(json.dumps(settings | {"pad_token_id": 0}))
+    (folder / "config.json").write_text(json.dumps(asdict(config) | {"pad_token_id": 0}))
     pooler = {"pooler.dense.weight": torch.zeros(DNABERT_WIDTH, DNABERT_WIDTH)}
+    tensors = dnabert_tensors(config) | pooler
     torch.save(
-        {f"bert.{key}": value for key, value in (module.state_dict() | pooler).items()},
-        folder / "pytorch_model.bin",
+        {f"bert.{key}": value for key, value in tensors.items()}, folder / "pytorch_model.bin"
     )
-    return module
 
 
 def publish(folder: Path) -> None:

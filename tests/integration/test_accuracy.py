@@ -7,8 +7,8 @@ from programs import load_script
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.registry import load_encoder
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 from virnucpro.lab.training.draw import draw_pieces
 from virnucpro.lab.training.genomes import read_genomes
 from virnucpro.lab.training.weights import equal_weights

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 TOKENIZER = ROOT / "virnucpro/bundles/mini-deep/tokenizer.json"
-HELPERS = {"bare_loop", "ceiling", "kmers"}
+HELPERS = {"bare_loop", "ceiling", "commands", "esm_peers"}
 """Modules that other scripts start or import."""
 N_GROUPS = 5
 

@@ -2,7 +2,6 @@
 
 import errno
 import importlib
-import itertools
 import os
 import pickle
 import signal
@@ -11,8 +10,10 @@ import sys
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from cases import slow
+from esm_models import fair_esms_own, fair_esms_vectors
 from programs import wait_until
 
 from virnucpro.bundles import published
@@ -21,13 +22,14 @@ from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
-from virnucpro.encoders.dnabert_s.encoder import BpeTokeniser
-from virnucpro.encoders.encoder import mean_of_sequences, pack
+from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
+from virnucpro.sequences.index import SequenceIndex
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("one_process")]
 
 SHORT_TIMEOUTS = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
+VIEWS = ["nucleotide", "protein"]
 DATA = str(Path(__file__).parents[1] / "data")
 
 
@@ -120,101 +122,37 @@ def test_a_fetched_bundle_predicts(
     assert first.startswith("open_0_chunk_1")
 
 
-SPANS = [(0, 500), (500, 1000)]
-"""Windows of 500 bases in a record of 1,000, as the published tool cuts it."""
-
-
-AMINO_ACIDS = "FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
-"""Amino acids of the codons in the order T, C, A, G. Source: NCBI's genetic code 1."""
-
-TRANSLATION = dict(zip(map("".join, itertools.product("TCAG", repeat=3)), AMINO_ACIDS, strict=True))
-
-
-def reverse_complement(bases):
-    return bases[::-1].translate(str.maketrans("ACGT", "TGCA"))
-
-
-def open_frames(bases):
-    """Yield name, bases and peptide of each frame without a stop."""
-    for strand, text in (("F", bases), ("R", reverse_complement(bases))):
-        for shift in range(3):
-            ends = range(shift + 3, len(text) + 1, 3)
-            peptide = "".join(TRANSLATION[text[end - 3 : end]] for end in ends)
-            if peptide and "*" not in peptide:
-                yield f"{strand}{shift + 1}", text[shift : ends[-1] + 1], peptide
-
-
-@pytest.fixture
-def input_and_items(tmp_path, small_fasta):
-    """A FASTA of five windows, and its items' (name, bases, peptide) by the published rules."""
-    lines = small_fasta.read_text().splitlines()
-    texts = [bases for bases in lines[1::2] if len(bases) > 1000][:2]
-    records = {"long": texts[0][:1000], "short": texts[1][:480], "tiny": texts[1][480:520]}
-    records["reversed"] = reverse_complement(texts[1][520:700])
-    path = tmp_path / "few.fa"
-    path.write_text("".join(f">{name}\n{bases}\n" for name, bases in records.items()))
-    windows = [
-        (f"{name}_chunk_{number}", bases[start:end])
-        for name, bases in records.items()
-        for number, (start, end) in enumerate(SPANS, 1)
-        if start < len(bases)
-    ]
-    items = [
-        (name + frame, stretch, peptide)
-        for name, bases in windows
-        for frame, stretch, peptide in open_frames(bases)
-    ]
-    return path, items
-
-
-def fair_esms_vectors(path, peptides):
-    """Return the means over residues, (n, dim), of the model that fair-esm loads."""
-    import torch
-    from esm.pretrained import load_model_and_alphabet_core
-
-    with pytest.warns(UserWarning, match="Regression weights not found"):
-        model, alphabet = load_model_and_alphabet_core(
-            path.stem, torch.load(path, weights_only=False)
-        )
-    convert = alphabet.get_batch_converter()
-    vectors = []
-    for peptide in peptides:
-        with torch.no_grad():
-            found = model.eval()(convert([("", peptide)])[2], repr_layers=[model.num_layers])
-        vectors.append(found["representations"][model.num_layers][0, 1:-1].mean(0))
-    return torch.stack(vectors)
-
-
 def test_vectors_and_scores_equal_those_of_the_published_modules(
-    fetch, stand_ins, published_files, tmp_path, input_and_items, tables
+    fetch, stand_ins, published_files, tmp_path, small_fasta, tables
 ):
     import torch
 
     bundle = fetch()
     assert (bundle.window, bundle.tiling, bundle.genetic_code) == (500, "published", 1)
-    assert [spec.view for spec in bundle.encoders] == ["nucleotide", "protein"]
-    fasta, items = input_and_items
-    run = tmp_path / "run"
+    assert [spec.view for spec in bundle.encoders] == VIEWS
+    fasta, run = tmp_path / "few.fa", tmp_path / "run"
+    texts = [bases for bases in small_fasta.read_text().splitlines()[1::2] if len(bases) > 1000]
+    records = {"long": texts[0][:1000], "short": texts[1][:480], "tiny": texts[1][480:520]}
+    fasta.write_text("".join(f">{name}\n{bases}\n" for name, bases in records.items()))
     arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "--precision", "fp32", "-q"]
     arguments += ["--no-fallback"]
     assert main(["predict", str(fasta), "-o", str(run), "--embeddings", "fp32", *arguments]) == 0
-    names, stretches, peptides = zip(*items, strict=True)
-    module = stand_ins.write_dnabert_s(tmp_path)
-    tokens = BpeTokeniser(tmp_path / "tokenizer.json")([text.encode() for text in stretches])
-    with torch.no_grad():
-        packed = pack(tokens)
-        nucleotide = mean_of_sequences(*module.states(packed, [len(module.encoder.layer)]), packed)
-    protein = fair_esms_vectors(published_files / "esm2_tiny.pt", peptides)
-    expected = torch.cat([nucleotide, protein], dim=1)
+    index = SequenceIndex.open(run / "index")
+    names = index.item_names(np.arange(index.n_items))
+    stretches, peptides = (index.sequences(index.item_row, view) for view in VIEWS)
+    encoder = load_encoder(open_spec(published_files))
+    nucleotide = encoder.vectors(encoder.tokenise(stretches))
+    protein = fair_esms_vectors(fair_esms_own(published_files / "esm2_tiny.pt"), peptides)
+    expected = torch.cat([torch.from_numpy(nucleotide), protein], dim=1)
     with h5py.File(run / "embeddings.h5") as file:
-        assert file["sequence_ids"].asstr()[:].tolist() == list(names)
+        assert file["sequence_ids"].asstr()[:].tolist() == names
         found = torch.from_numpy(file["embeddings"][:])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     with torch.no_grad():
         classifier = stand_ins.write_classifier(tmp_path / "again.pth")
         scores = torch.softmax(classifier(expected), dim=1)
     rows = tables(run / "prediction_results.txt")
-    assert [row["Sequence_ID"] for row in rows] == list(names)
+    assert [row["Sequence_ID"] for row in rows] == names
     written = torch.tensor([[float(row["score1"]), float(row["score2"])] for row in rows])
     torch.testing.assert_close(written, scores, rtol=0, atol=1e-5)
 
@@ -245,6 +183,10 @@ def test_transient_faults_are_retried_and_unusual_answers_accepted(fetch, alone,
     assert server.faults["esm2_tiny.pt"] == []
 
 
+def flipped(content):
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
 LASTING = [
     ("ends_early", r"ended after [\d,]+ of [\d,]+ bytes\. All 3 attempts failed"),
     ("stalls", r"TimeoutError.*\. All 3 attempts failed"),
@@ -255,7 +197,7 @@ LASTING = [
     ("no_length_ends_early", "is not the published file"),
     (lambda content: bytes(len(content)), "is not the published file"),
     (lambda _: b"<html>please log in</html>", "looks like a web page"),
-    (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "is not the published file"),
+    (flipped, "is not the published file"),
     (404, "the server answered 404 Not Found"),
     (403, "the server answered 403 Forbidden"),
     (407, "the server answered 407 Proxy Authentication Required"),
@@ -304,12 +246,27 @@ def test_an_unusual_answer_to_a_range_does_not_prevent_the_fetch(fetch, alone, s
     assert server.asked("esm2_tiny.pt")[2] is not None
 
 
-@pytest.mark.parametrize("former", [b"something else", b"x" * 10**6])
-def test_a_wrong_part_is_downloaded_again_once(fetch, alone, server, data, former):
+@pytest.mark.parametrize(
+    ("name", "change", "asked"),
+    [
+        ("esm2_tiny.pt.part", lambda _: b"something else", [None, "bytes=14-", None]),
+        ("esm2_tiny.pt.part", lambda _: b"x" * 10**6, [None, "bytes=1000000-", None]),
+        ("esm2_tiny.pt.part", bytes, [None, "bytes=ALL-"]),
+        ("esm2_tiny.pt", bytes, []),
+        ("esm2_tiny.pt", flipped, [None]),
+    ],
+)
+def test_earlier_downloads_are_verified_and_replaced_if_wrong(
+    fetch, alone, server, data, published_files, name, change, asked
+):
+    content = (published_files / "esm2_tiny.pt").read_bytes()
     data.downloads.mkdir(parents=True)
-    (data.downloads / "esm2_tiny.pt.part").write_bytes(former)
+    (data.downloads / name).write_bytes(change(content))
     assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None, f"bytes={len(former)}-", None]
+    requests = [
+        one and one.replace(str(len(content)), "ALL") for one in server.asked("esm2_tiny.pt")
+    ]
+    assert requests == asked
     assert list(data.downloads.iterdir()) == []
 
 
@@ -321,26 +278,6 @@ def test_a_file_that_is_wrong_again_is_an_error(fetch, alone, server, data):
         fetch(recipe=alone)
     assert len(server.asked("esm2_tiny.pt")) <= 3
     assert list(data.downloads.iterdir()) == []
-
-
-def test_a_complete_part_is_not_downloaded_again(fetch, alone, server, data, published_files):
-    data.downloads.mkdir(parents=True)
-    content = (published_files / "esm2_tiny.pt").read_bytes()
-    (data.downloads / "esm2_tiny.pt.part").write_bytes(content)
-    assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None, f"bytes={len(content)}-"]
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_a_complete_download_is_verified_and_kept(
-    fetch, alone, server, data, published_files, damaged
-):
-    data.downloads.mkdir(parents=True)
-    content = bytearray((published_files / "esm2_tiny.pt").read_bytes())
-    content[-1] ^= damaged
-    (data.downloads / "esm2_tiny.pt").write_bytes(content)
-    assert fetch(recipe=alone).name == alone.name
-    assert server.asked("esm2_tiny.pt") == [None] * damaged
 
 
 def test_a_missing_file_is_an_error_before_any_download(fetch, server, data):

@@ -175,15 +175,6 @@ def test_the_json_file_has_settings_versions_and_fingerprints(evaluated, labels)
     assert content["rows"][0]["values"]["auroc"] is not None
 
 
-def test_the_figures_are_not_blank(evaluated):
-    from matplotlib.image import imread
-
-    for name in ("roc", "precision_recall", "reliability", "groups"):
-        assert (evaluated / "figures" / f"{name}.svg").stat().st_size > 1000
-        pixels = imread(evaluated / "figures" / f"{name}.png")[..., :3]
-        assert (pixels < 0.9).any(axis=2).mean() > 0.005, name
-
-
 def test_a_rerun_needs_resume_and_gives_the_same_files(evaluated, labels, others, capsys):
     before = {
         path: path.read_bytes()

@@ -34,8 +34,18 @@ def run(small_fasta, tmp_path_factory):
     example = Path(__file__).parents[1] / "data" / "example.fa"
     virus = example.read_text().split(">")[1]
     path.write_text(f"{small_fasta.read_text()}>{virus}")
-    assert main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
-    return RunDirectory(folder)
+    return predicted(path, folder)
+
+
+def predicted(fasta, folder, *more):
+    words = ["predict", fasta, "-o", folder, "--devices", "cpu:1", "-q", *more]
+    assert main([*map(str, words)]) == 0
+    return RunDirectory(Path(folder))
+
+
+def copied(run, folder, name="copy"):
+    shutil.copytree(run.root, folder / name)
+    return RunDirectory(folder / name)
 
 
 def data_of(path):
@@ -75,15 +85,10 @@ def test_the_report_counts_what_the_table_has(run, tables):
 
 
 def test_the_report_uses_words_that_virologists_know(run):
-    assert re.findall(r"\b(?:units?|ranks?|segments?|rows?)\b|\\x", words_of(run.report)) == []
-
-
-def test_the_report_shows_the_parameters_that_have_a_value(small_fasta, tmp_path):
-    command = ["predict", str(small_fasta), "-o", str(tmp_path), "-q", "--no-fallback"]
-    assert main(command) == 0
-    words = words_of(tmp_path / "report.html")
-    assert "fallback None" not in words
+    words = words_of(run.report)
+    assert re.findall(r"\b(?:units?|ranks?|segments?|rows?)\b|\\x", words) == []
     assert "bundle mini" in words
+    assert "fallback None" not in words
 
 
 def test_the_report_names_no_other_file_and_no_address_to_load(run):
@@ -126,24 +131,21 @@ def test_a_run_with_a_report_is_valid_and_owns_it(run):
     assert all(run.owns(path) and path.exists() for path in run.reports)
 
 
-def test_no_report_leaves_it_out_and_removes_the_report_of_other_tables(small_fasta, tmp_path):
-    words = ["predict", str(small_fasta), "-o", str(tmp_path / "r"), "--devices", "cpu:1", "-q"]
-    assert main(words) == 0
-    assert (tmp_path / "r/report.html").exists()
-    assert main([*words, "--force", "--no-report"]) == 0
+def test_no_report_leaves_it_out_and_removes_the_report_of_other_tables(run, small_fasta, tmp_path):
+    copy = copied(run, tmp_path)
+    predicted(small_fasta, copy.root, "--force", "--no-report")
     without = REPORTS - {"report.html"}
-    assert {path.name for path in (tmp_path / "r").iterdir()} & REPORTS == without
+    assert {path.name for path in copy.root.iterdir()} & REPORTS == without
     for words, left in (([], REPORTS), (["--no-report"], without)):
-        assert main(["aggregate", str(tmp_path / "r"), "-q", *words]) == 0
-        assert {path.name for path in (tmp_path / "r").iterdir()} & REPORTS == left
+        assert main(["aggregate", str(copy.root), "-q", *words]) == 0
+        assert {path.name for path in copy.root.iterdir()} & REPORTS == left
 
 
-def test_rescore_renews_the_report(small_fasta, tmp_path):
-    words = ["predict", str(small_fasta), "-o", str(tmp_path / "r"), "--devices", "cpu:1", "-q"]
-    assert main(words) == 0
-    before = data_of(tmp_path / "r/report.html")["threshold"]
-    assert main(["rescore", str(tmp_path / "r"), "--preset", "conservative", "-q"]) == 0
-    assert data_of(tmp_path / "r/report.html")["threshold"] > before
+def test_rescore_renews_the_report(run, tmp_path):
+    copy = copied(run, tmp_path)
+    before = data_of(copy.report)["threshold"]
+    assert main(["rescore", str(copy.root), "--preset", "conservative", "-q"]) == 0
+    assert data_of(copy.report)["threshold"] > before
 
 
 def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, monkeypatch, capsys):
@@ -174,34 +176,47 @@ def test_a_partial_run_says_so(run, tmp_path):
     assert re.search(r"copy: \d+ sequences not computed yet, listed in missing.tsv", text)
 
 
-def test_a_run_without_tables_gets_no_report_and_a_next_step(run, tmp_path, capsys):
-    shutil.copytree(run.root, tmp_path / "r")
-    (tmp_path / "r/predictions.tsv").unlink()
-    assert main(["report", str(tmp_path / "r")]) == 1
-    printed = capsys.readouterr().err
-    assert "has no predictions.tsv" in printed
-    assert f"virnucpro aggregate {tmp_path / 'r'}" in printed
-
-
-def test_a_run_without_logs_has_a_report(run, tmp_path):
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [
+        ("logs", "The run folder has no logs of its workers."),
+        ("windows", "The scores of the windows cannot be shown:"),
+    ],
+)
+def test_a_report_says_what_its_run_has_lost(lost, text, run, tmp_path):
     copy = copied(run, tmp_path)
-    shutil.rmtree(copy.logs)
+    getattr(copy, lost).rename(tmp_path / "elsewhere")
     assert main(["report", str(copy.root), "-q"]) == 0
-    assert "The run folder has no logs of its workers." in words_of(copy.report)
+    assert text in words_of(copy.report)
 
 
-def test_a_report_without_windows_says_so(run, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "more", "code", "message"),
+    [
+        (lambda run: run.predictions.unlink(), [], 1, "has no predictions.tsv.*aggregate ROOT"),
+        (
+            lambda run: run.predictions.write_text(run.predictions.read_text()[:-20]),
+            *([], 1, r"predictions.tsv cannot be read: line \d+ has not"),
+        ),
+        (lambda run: run.run_json.unlink(), [], 1, "ROOT is not a run of virnucpro"),
+        (lambda run: run, ["-o", "ROOT/predictions.tsv"], 64, "is a file of a run"),
+    ],
+)
+def test_a_run_that_cannot_be_reported_is_named(change, more, code, message, run, tmp_path, capsys):
     copy = copied(run, tmp_path)
-    copy.windows.unlink()
-    assert main(["report", str(copy.root), "-q"]) == 0
-    assert "The scores of the windows cannot be shown:" in words_of(copy.report)
+    change(copy)
+    words = [word.replace("ROOT", str(copy.root)) for word in more]
+    assert main(["report", str(copy.root), "-q", *words]) == code
+    assert re.search(message.replace("ROOT", str(copy.root)), capsys.readouterr().err, re.DOTALL)
 
 
-def test_a_damaged_table_is_named_with_its_line(run, tmp_path, capsys):
-    copy = copied(run, tmp_path)
-    copy.predictions.write_text(copy.predictions.read_text()[:-20])
-    assert main(["report", str(copy.root), "-q"]) == 1
-    assert re.search(r"predictions.tsv cannot be read: line \d+ has not", capsys.readouterr().err)
+def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
+    folder = tmp_path / "vectors"
+    words = ["embed", small_fasta, "-e", "mini/nucleotide", "-o", folder, "--devices", "cpu:1"]
+    assert main([*map(str, words), "-q"]) == 0
+    assert not REPORTS & {path.name for path in folder.iterdir()}
+    assert main(["report", str(folder)]) == 1
+    assert "is a run of embed, which has no calls" in capsys.readouterr().err
 
 
 def test_a_folder_whose_name_is_no_text_has_a_report(run, tmp_path):
@@ -223,11 +238,6 @@ def test_the_size_is_limited_for_long_names(run, tmp_path):
     assert len(data["records"]["seq_name"]) == 5_000
     assert "The best 5,000 of 6,000 sequences" in words_of(copy.report)
     assert copy.report.stat().st_size < 3_000_000
-
-
-def copied(run, folder, name="copy"):
-    shutil.copytree(run.root, folder / name)
-    return RunDirectory(folder / name)
 
 
 def test_a_folder_that_takes_no_report_is_named_with_a_way_out(run, tmp_path, monkeypatch, capsys):
@@ -258,40 +268,11 @@ def test_a_file_in_a_missing_folder_is_refused_before_the_work(run, tmp_path, ca
         assert f"{tmp_path / name} is a folder" in capsys.readouterr().err
 
 
-def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
-    folder = tmp_path / "vectors"
-    words = [
-        "embed",
-        str(small_fasta),
-        "-e",
-        "mini/nucleotide",
-        "-o",
-        str(folder),
-        "--devices",
-        "cpu:1",
-    ]
-    assert main([*words, "-q"]) == 0
-    assert not REPORTS & {path.name for path in folder.iterdir()}
-    assert main(["report", str(folder)]) == 1
-    assert "is a run of embed, which has no calls" in capsys.readouterr().err
-
-
-def test_a_folder_that_is_no_run_is_an_error(tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 1
-    assert "is not a run of virnucpro" in capsys.readouterr().err
-
-
-def test_the_report_does_not_replace_a_table(run, capsys):
-    assert main(["report", str(run.root), "-o", str(run.predictions)]) == 64
-    assert "is a file of a run" in capsys.readouterr().err
-
-
 def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     run, small_fasta, tmp_path, capsys
 ):
-    words = ["predict", str(small_fasta), "--devices", "cpu:1", "-q", "--no-report"]
     for name in ("a/out", "b/out"):
-        assert main([*words, "-o", str(tmp_path / name)]) == 0
+        predicted(small_fasta, tmp_path / name, "--no-report")
     assert main(["report", str(tmp_path / "a/out"), str(tmp_path / "b/out")]) == 64
     assert "name the report of all of them with -o" in capsys.readouterr().err
     (tmp_path / "a/begun").mkdir()
@@ -423,25 +404,20 @@ def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
     [
         (">n\n" + "N" * 600, "None of 1 sequence is called viral"),
         (">one\n" + "ACGTTGCAAT" * 60, "of 1 sequence"),
+        ("", "The input has no sequences."),
     ],
+    ids=["unknown letters", "repeat", "empty"],
 )
 def test_odd_runs_have_a_report(records, expected, tmp_path):
     (tmp_path / "odd.fa").write_text(records)
-    words = ["predict", str(tmp_path / "odd.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
-    assert main([*words, "-q"]) == 0
-    assert expected in words_of(tmp_path / "r/report.html")
-
-
-def test_the_report_of_an_empty_input_says_only_that(tmp_path):
-    (tmp_path / "empty.fa").touch()
-    words = ["predict", str(tmp_path / "empty.fa"), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
-    assert main([*words, "-q"]) == 0
-    text = words_of(tmp_path / "r/report.html")
-    assert text.count("The input has no sequences.") == 8
-    threshold = open_bundle("mini").calibration["presets"]["default"]["viral"]
-    assert f"threshold {threshold:g} (probability)" in text
-    for untrue in ("several machines", "(score)", "Every sequence", "No sequence", "workers"):
-        assert untrue not in text, untrue
+    text = words_of(predicted(tmp_path / "odd.fa", tmp_path / "r").report)
+    assert expected in text
+    if not records:
+        assert text.count(expected) == 8
+        threshold = open_bundle("mini").calibration["presets"]["default"]["viral"]
+        assert f"threshold {threshold:g} (probability)" in text
+        for untrue in ("several machines", "(score)", "Every sequence", "No sequence", "workers"):
+            assert untrue not in text, untrue
 
 
 @pytest.mark.usefixtures("fonts")

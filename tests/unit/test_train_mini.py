@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from programs import load_script
 
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
-from virnucpro.lab.evaluation.regions import read_regions
 
 
 @pytest.fixture(scope="module")

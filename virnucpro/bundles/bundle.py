@@ -7,12 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from virnucpro.bundles.checksums import (
-    advice_on_reading,
-    file_digest,
-    verify_file,
-    writable_by_others,
-)
+from virnucpro.bundles.checksums import file_digest, unreadable, verify_file, writable_by_others
 from virnucpro.bundles.data_folder import data_folder
 from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.provenance import parts_converted_here
@@ -113,8 +108,7 @@ def find_bundle(name_or_path: str) -> Path:
         try:
             (candidate / MANIFEST).stat()
         except PermissionError as error:
-            advice = advice_on_reading(candidate, error, "")
-            raise BundleError(f"{candidate}: cannot be read ({error.strerror}). {advice}") from None
+            raise unreadable(candidate, candidate, error, "") from None
         except OSError:
             continue
         if candidate in places:

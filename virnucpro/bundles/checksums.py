@@ -111,10 +111,8 @@ def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
     try:
         found = file_digest(path)
     except OSError as error:
-        advice = advice_on_reading(folder, error, "Get the bundle again.")
-        raise BundleError(f"{path}: cannot be read ({error.strerror}). {advice}") from (
-            None if error.errno in DENIED else error
-        )
+        cause = None if error.errno in DENIED else error
+        raise unreadable(path, folder, error, "Get the bundle again.") from cause
     if found.bytes != wanted.bytes:
         problem = f"has {found.bytes:,} bytes, and the bundle's manifest lists {wanted.bytes:,}"
     elif found.sha256 != wanted.sha256:
@@ -129,24 +127,17 @@ def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
 DENIED: Final = (errno.EACCES, errno.EPERM)
 
 
-def advice_on_reading(folder: Path, error: OSError, otherwise: str) -> str:
-    """Return advice for the user after a failed attempt to read a bundle's file.
+def unreadable(path: Path, folder: Path, error: OSError, advice: str) -> BundleError:
+    """Return the error for a file `path` of the bundle in `folder` that cannot be read.
 
-    Parameters
-    ----------
-    folder
-        Folder of the bundle.
-    error
-        Error of the failed attempt to read the file.
-    otherwise
-        Text to return if the cause is not a missing permission.
+    `advice` is for the user, if the cause is not a missing permission.
     """
-    if error.errno not in DENIED:
-        return otherwise
-    return (
-        "You have no permission to read it. Its owner can grant it: chmod -R a+rX "
-        f"{shlex.quote(str(folder.absolute()))} (its parent folders need a+x)."
-    )
+    if error.errno in DENIED:
+        advice = (
+            "You have no permission to read it. Its owner can grant it: chmod -R a+rX "
+            f"{shlex.quote(str(folder.absolute()))} (its parent folders need a+x)."
+        )
+    return BundleError(f"{path}: cannot be read ({error.strerror}). {advice}")
 
 
 def writable_by_others(folder: Path, names: Iterable[str]) -> str | None:

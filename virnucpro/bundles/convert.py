@@ -86,21 +86,6 @@ def convert_isolated(
     return result
 
 
-def convert_classifier(isolate: Isolate, classifier: Path, folder: Path) -> str:
-    """Convert a classifier's file, in a separate process; return the name of the new file.
-
-    `isolate` calls `convert_head` in that process, because a malicious file can crash its reader.
-    The new file is in `folder`.
-
-    Raises
-    ------
-    BundleError
-        As `convert_isolated`.
-    """
-    convert_isolated(isolate, classifier, convert_head, classifier, folder)
-    return _HEAD
-
-
 def convert_encoder(
     isolate: Isolate, architecture: str, name: str, paths: Sequence[Path], folder: Path
 ) -> EncoderSpec:
@@ -181,8 +166,8 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
     )
 
 
-def convert_head(classifier: Path, folder: Path) -> None:
-    """Convert a published classifier into the head file in `folder`.
+def convert_head(classifier: Path, folder: Path) -> str:
+    """Convert a published classifier into a file in `folder`; return the name of the file.
 
     Raises
     ------
@@ -193,13 +178,14 @@ def convert_head(classifier: Path, folder: Path) -> None:
     import torch
 
     from virnucpro.bundles.pickled_head import read_pickled_head
-    from virnucpro.encoders.weights.fill import check_tensors
+    from virnucpro.encoders.weights.check import check_tensors
 
     tensors = read_pickled_head(classifier)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     wanted = head_shapes(layer_sizes(shapes, classifier))
     check_tensors(wanted, tensors, classifier, (), torch.float32)
     write_tensors(folder / _HEAD, tensors)
+    return _HEAD
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]") -> None:

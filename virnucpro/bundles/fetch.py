@@ -6,7 +6,13 @@ from pathlib import Path
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.checksums import require_content
-from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier, convert_encoder
+from virnucpro.bundles.convert import (
+    Isolate,
+    call_directly,
+    convert_encoder,
+    convert_head,
+    convert_isolated,
+)
 from virnucpro.bundles.data_folder import DataFolder, require_space, require_utf8
 from virnucpro.bundles.download import Listener, Patience, download, remote_size
 from virnucpro.bundles.install import Parts, install
@@ -151,4 +157,5 @@ class _Fetch:
                     convert_encoder(isolate, encoder.architecture, encoder.name, own, folder)
                 )
             if recipe.head is not None:
-                parts.head = convert_classifier(isolate, paths[recipe.head.name], folder)
+                head = paths[recipe.head.name]
+                parts.head = convert_isolated(isolate, head, convert_head, head, folder)

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.bundles.convert import Isolate, call_directly, convert_classifier, convert_encoder
+from virnucpro.bundles.convert import (
+    Isolate,
+    call_directly,
+    convert_encoder,
+    convert_head,
+    convert_isolated,
+)
 from virnucpro.bundles.data_folder import DataFolder, require_utf8
 from virnucpro.bundles.install import Parts, check_free, copy_encoders, install
 from virnucpro.bundles.manifest import Bundle, read_bundle
@@ -115,7 +121,7 @@ def import_classifier(
             chosen, parts.sources, parts.window, "Choose another name for the bundle (--name)."
         )
         with install(data, parts) as folder:
-            parts.head = convert_classifier(isolate, classifier, folder)
+            parts.head = convert_isolated(isolate, classifier, convert_head, classifier, folder)
             parts.encoders += [
                 convert_encoder(isolate, encoder.architecture, encoder.name, encoder.paths, folder)
                 for encoder in own

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from virnucpro.bundles.checksums import DENIED, FileDigest, advice_on_reading
+from virnucpro.bundles.checksums import DENIED, FileDigest, unreadable
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.registry import architectures
@@ -209,10 +209,9 @@ def read_bundle(folder: Path) -> Bundle:
     try:
         content = path.read_bytes()
     except OSError as error:
-        otherwise = f"A bundle is a folder with a {MANIFEST}: check its path."
-        advice = advice_on_reading(folder, error, otherwise)
-        message = f"{path}: cannot be read ({error.strerror}). {advice}"
-        raise BundleError(message) from (None if error.errno in DENIED else error)
+        advice = f"A bundle is a folder with a {MANIFEST}: check its path."
+        cause = None if error.errno in DENIED else error
+        raise unreadable(path, folder, error, advice) from cause
     return parse_manifest(content, folder)
 
 

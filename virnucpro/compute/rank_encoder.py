@@ -14,7 +14,6 @@ from virnucpro.compute.poison_isolation import (
     Suspicion,
     encoder_batches,
 )
-from virnucpro.compute.rank_main import RankTask
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, TokenBudget
 from virnucpro.encoders.device import (
@@ -34,6 +33,7 @@ from virnucpro.runtime.policy import TaskSpan
 from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
 
 if TYPE_CHECKING:
+    from virnucpro.compute.rank_main import RankTask
     from virnucpro.run.job import Job
 
 _LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {

@@ -77,6 +77,21 @@ def batches(lengths: npt.ArrayLike, budget: Callable[[int], int]) -> Iterator[ra
         start = stop
 
 
+def batches_by_length(lengths: npt.ArrayLike, max_tokens: int) -> list[IntArray]:
+    """Return the positions of the sequences of each batch, longest first.
+
+    Parameters
+    ----------
+    lengths
+        (n,) tokens of each sequence, in any order.
+    max_tokens
+        Token budget of all batches.
+    """
+    sizes, order = np.asarray(lengths, dtype=np.int64), longest_first(lengths)
+    cut = batches(sizes[order], lambda _: max_tokens)
+    return [order[batch.start : batch.stop] for batch in cut]
+
+
 def _even(ends: IntArray, start: int, max_tokens: int) -> int:
     """Return the smallest budget that gives no more batches than the budget `max_tokens`.
 

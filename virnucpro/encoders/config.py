@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Self
 
 from virnucpro.encoders.base import EncoderSpec, View
 from virnucpro.encoders.pooling import TokenLayout
-from virnucpro.encoders.weights.shapes import Shapes
+from virnucpro.encoders.weights.shapes import Shapes, require_shapes
 from virnucpro.errors import BundleError
 
 _VALID: Final[Mapping[object, tuple[str, Callable[[Any], bool]]]] = {
@@ -97,7 +97,6 @@ class EncoderConfig(ABC):
     def tensor_shapes(self) -> Shapes:
         """Return the shape of each tensor of a bundle's weights file, by tensor name."""
 
-    @abstractmethod
     def require_weights(self, found: Shapes, source: Path) -> None:
         """Compare the tensor shapes `found` in the file `source` with these settings.
 
@@ -106,6 +105,7 @@ class EncoderConfig(ABC):
         BundleError
             If a tensor is missing, unknown, or of another shape.
         """
+        require_shapes(self.tensor_shapes(), found, source)
 
 
 MOST_TOKENIZER_BYTES: Final = 64 << 20

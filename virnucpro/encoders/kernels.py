@@ -1,16 +1,18 @@
 """Linear layers with weights in oneDNN's packed layout, and attention within each sequence."""
 
 import math
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
-from torch import nn
-from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
+from torch.nn.functional import gelu, layer_norm, linear, pad, scaled_dot_product_attention
 
 from virnucpro.encoders.encoder import PackedBatch
 
 _KERNELS: Final = torch.ops.mkldnn
+
+Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""One step of a layer: (rows, inputs) -> (rows, outputs)."""
 
 _USED: Final = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 """Private operators of torch's compiler; without them, layers use torch's public functions."""
@@ -59,60 +61,50 @@ def has_kernels(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-class Dense(nn.Linear):
-    """A linear layer. After `prepack`, it uses a `PrepackedLinear`, for inference only."""
+class Layers(NamedTuple):
+    """Steps of a model, made from the tensors of a state dict.
 
-    def __init__(self, width: int, columns: int) -> None:
-        super().__init__(width, columns)
-        self._packed: PrepackedLinear | None = None
-
-    def prepack(self) -> None:
-        """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
-        self._packed = PrepackedLinear(self.weight, self.bias)
-        self.register_parameter("weight", None)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
-        return super().forward(x) if self._packed is None else self._packed(x)
-
-
-class GatedDense(nn.Linear):
-    """A linear layer without bias: GELU(first half of the output) times the second half.
-
-    Two matrix products compute the halves: one product of twice the width takes longer.
-
-    Parameters
+    Attributes
     ----------
-    width, columns
-        Numbers of input and output channels.
+    tensors
+        Tensors by name; each layer has ``NAME.weight`` and ``NAME.bias``.
+    device, dtype
+        Device, and type of the matrix products.
     """
 
-    def __init__(self, width: int, columns: int) -> None:
-        super().__init__(width, 2 * columns, bias=False)
-        self._packed_halves: tuple[PrepackedLinear, PrepackedLinear] | None = None
+    tensors: Mapping[str, torch.Tensor]
+    device: torch.device
+    dtype: torch.dtype
 
-    def prepack(self) -> None:
-        """Pack the weight for oneDNN and remove it from the parameters and the state dict."""
-        gate, value = self.weight.chunk(2)
-        self._packed_halves = PrepackedLinear(gate, None, gelu=True), PrepackedLinear(value, None)
-        self.register_parameter("weight", None)
+    def norm(self, name: str, epsilon: float) -> Step:
+        """Return a layer norm in float32; `epsilon` is added to the variance."""
+        weight, bias = self.pair(name, torch.float32)
+        return lambda rows: layer_norm(rows, weight.shape, weight, bias, epsilon)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output of the layer, (rows, columns), for an input of (rows, width)."""
-        if self._packed_halves is not None:
-            gate, value = self._packed_halves
-            return gate(x).mul_(value(x))
-        gate_weight, value_weight = self.weight.chunk(2)
-        return gelu(linear(x, gate_weight)).mul_(linear(x, value_weight))
+    def product(self, name: str, *, activate: bool = False) -> Step:
+        """Return a linear layer, with GELU if `activate`."""
+        return product(*self.pair(name, self.dtype), activate=activate)
+
+    def pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weight and bias of a layer."""
+        return self.placed(f"{name}.weight", dtype), self.placed(f"{name}.bias", dtype)
+
+    def placed(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor on the device, converted there.
+
+        The call ``tensor.to(device, dtype)`` converts on the CPU instead. That is slower than on a
+        GPU and needs another copy in host memory.
+        """
+        return self.tensors[name].to(self.device).to(dtype)
 
 
-def prepack(module: nn.Module) -> None:
-    """Pack the weights of a module's `Dense` and `GatedDense` layers if `has_kernels` is true."""
-    for layer in module.modules():
-        if isinstance(layer, Dense | GatedDense) and has_kernels(
-            layer.weight.device, layer.weight.dtype
-        ):
-            layer.prepack()
+def product(weight: torch.Tensor, bias: torch.Tensor | None, *, activate: bool = False) -> Step:
+    """Return a function that computes rows @ weight.T + bias, then GELU if `activate` is true."""
+    if has_kernels(weight.device, weight.dtype):
+        return PrepackedLinear(weight, bias, gelu=activate)
+    if activate:
+        return lambda rows: gelu(linear(rows, weight, bias))
+    return lambda rows: linear(rows, weight, bias)
 
 
 _LINE: Final = 64

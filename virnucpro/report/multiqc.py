@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from virnucpro.report.html.counts import BINS, histogram, sample_counts
+from virnucpro.report.html.counts import BINS, COLOURS, histogram, sample_counts
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
@@ -18,12 +18,7 @@ _PARENT: Final = {
     "parent_description": "identifies viral sequences in metagenomic data",
 }
 _SHARE: Final = {"suffix": "%", "max": 100, "format": "{:,.1f}"}
-_COLOURS: Final = {
-    "viral": "#c8334f",
-    "ambiguous": "#d99b1c",
-    "non_viral": "#4f8fbd",
-    "not_scored": "#a4adba",
-}
+_CALLS: Final = tuple(call.replace("-", "_") for call in COLOURS)
 
 
 def write_multiqc(facts: RunFacts) -> None:
@@ -99,10 +94,10 @@ def _calls(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
             "ylab": "sequences",
         },
         "categories": {
-            name: {"name": name.replace("_", "-" if name == "non_viral" else " "), "color": colour}
-            for name, colour in _COLOURS.items()
+            name: {"name": call.replace("_", " "), "color": COLOURS[call]}
+            for name, call in zip(_CALLS, COLOURS, strict=True)
         },
-        "data": {facts.sample: {name: counts[name] for name in _COLOURS}},
+        "data": {facts.sample: {name: counts[name] for name in _CALLS}},
     }
 
 

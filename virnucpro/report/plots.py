@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 
 from virnucpro.arrays import FloatArray, IntArray
 from virnucpro.report.html.best import record_rows, regions_by_record
-from virnucpro.report.html.counts import BINS, histogram
+from virnucpro.report.html.counts import BINS, COLOURS, histogram
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import read_tracks
 
-_COLOURS: Final = {"viral": "#c8334f", "ambiguous": "#d99b1c", "non-viral": "#4f8fbd"}
-_OTHER: Final = "#a4adba"
 _MIDDLE: Final = 0.5
 _DPI: Final = 200
 _STRIP: Final = -0.14
@@ -36,8 +34,8 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
     axes = figure.subplots()
     edges = np.linspace(0, 1, BINS + 1)
     bottom = np.zeros(BINS)
-    for call, colour in reversed(_COLOURS.items()):
-        heights = np.asarray(counts.get(call, [0] * BINS))
+    for call in ("non-viral", "ambiguous", "viral"):
+        heights, colour = np.asarray(counts.get(call, [0] * BINS)), COLOURS[call]
         label = f"{call} ({int(heights.sum()):,})"
         axes.bar(
             edges[:-1], heights, 1 / BINS, bottom, align="edge", color=colour, label=label, lw=0
@@ -76,7 +74,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     _draw_windows(axes, *(np.asarray(track[name]) for name in ("start", "end", "score")))
     strips = regions_by_record(facts.regions).get((row["file"][0], row["record"][0]), ())
     for start, end, state in strips:
-        colour = _COLOURS.get(state, _OTHER)
+        colour = COLOURS.get(state, COLOURS["not_scored"])
         axes.barh(_STRIP, end - start + 1, 0.12, start - 1, color=colour, lw=0)
     kind = "score" if row["probability"][0] is None else "probability"
     value = "NA" if row[kind][0] is None else f"{row[kind][0]:.4f}"
@@ -106,7 +104,7 @@ def _draw_windows(  # type: ignore[no-untyped-def]
     """Draw a bar for each scored window, up to the start of the next, which it may overlap."""
     ends = np.append(np.minimum(ends[:-1], starts[1:] - 1), ends[-1:])
     known = np.isfinite(scores)
-    colours = np.where(scores[known] >= _MIDDLE, _COLOURS["viral"], _COLOURS["non-viral"])
+    colours = np.where(scores[known] >= _MIDDLE, COLOURS["viral"], COLOURS["non-viral"])
     starts = starts[known] - 1
     axes.bar(
         starts, scores[known], ends[known] - starts, align="edge", color=colours.tolist(), lw=0

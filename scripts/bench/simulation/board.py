@@ -7,18 +7,6 @@ from typing import Final, NamedTuple
 
 from virnucpro.compute.claims import _PATIENCE_S, MOST_COPIES, Unfinished
 
-__all__ = [
-    "BIN_S",
-    "CLOCK_CALLS",
-    "LOOK_CALLS",
-    "LOOK_S",
-    "Board",
-    "Look",
-    "SimulatedClaims",
-    "copies",
-    "next_look",
-]
-
 LOOK_S: Final = _PATIENCE_S[1]
 """Seconds between two looks of a waiting worker; the first looks are more frequent."""
 

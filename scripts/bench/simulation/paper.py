@@ -16,8 +16,6 @@ from typing import Final
 
 from simulation.tables import markdown
 
-__all__ = ["MEASURED", "Measured", "measure", "on_paper"]
-
 WEIGHTS: Final = 6e9
 """Bytes of ESM-2 3B in fp16 and of DNABERT-S."""
 

@@ -39,8 +39,6 @@ from virnucpro.compute.claims import (
 from virnucpro.compute.rounds import Round, own_strides
 from virnucpro.run_dir import RunDirectory
 
-__all__ = ["NOTHING_OPEN_S", "Outcome", "Policy", "Scenario", "simulate"]
-
 NOTHING_OPEN_S: Final = 5.0
 """Seconds that a task needs to find that no unit is open; it ends before it imports torch."""
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from simulation.board import BIN_S
 from simulation.run import Outcome, Policy, Scenario
 
-__all__ = ["BASE", "TABLES", "Simulate", "markdown", "peak_calls"]
-
 Simulate = Callable[[Iterable[Scenario]], Iterator[Outcome]]
 """Simulates scenarios, in their order."""
 

@@ -30,12 +30,6 @@ def test_a_table_has_the_cells_of_the_file(run, pairs, tables):
     assert isinstance(table, np.ndarray) == (tables == "numpy")
 
 
-def test_the_rows_of_a_call(run, tables):
-    table = virnucpro.read_predictions(run)
-    viral = table[table["call"] == "viral"]
-    assert len(viral) == run.calls.get("viral", 0)
-
-
 def test_windows_are_in_input_order(run, tables):
     table = virnucpro.read_windows(run)
     assert list(table["window"])[:3] == ["NA_chunk_1", "NA_chunk_2", "NA_chunk_3"]
@@ -81,20 +75,13 @@ def test_other_folders_are_refused(tmp_path):
         virnucpro.read_predictions(tmp_path / "run")
 
 
-@pytest.mark.parametrize("kept", [0, 200, -30, -1])
+@pytest.mark.parametrize("kept", [0, 200, -30, -1, None])
 def test_a_damaged_table_is_named(kept, tmp_path, tables):
     virnucpro.classify({"a": "ACGTTG" * 50}, outdir=tmp_path / "run", threads=1)
     path = tmp_path / "run" / "predictions.tsv"
-    path.write_bytes(path.read_bytes()[:kept])
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"\t300\t", b"\tmany\t") if kept is None else content[:kept])
     with pytest.raises(virnucpro.StoreError, match=r"predictions.tsv cannot be read: .* aggregate"):
-        virnucpro.read_predictions(tmp_path / "run")
-
-
-def test_a_cell_that_is_no_number_is_damage(tmp_path, tables):
-    virnucpro.classify({"a": "ACGTTG" * 50}, outdir=tmp_path / "run", threads=1)
-    path = tmp_path / "run" / "predictions.tsv"
-    path.write_text(path.read_text().replace("\t300\t", "\tmany\t"))
-    with pytest.raises(virnucpro.StoreError, match=r"predictions.tsv cannot be read"):
         virnucpro.read_predictions(tmp_path / "run")
 
 

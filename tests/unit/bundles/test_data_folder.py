@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.bundles.data_folder import DataFolder, check_name, data_folder, require_space
+from virnucpro.bundles.data_folder import DataFolder, data_folder, require_space
 from virnucpro.errors import BundleError
 
 
@@ -14,17 +14,6 @@ def test_the_environment_names_the_data_folder():
     home = Path.home() / ".local" / "share" / "virnucpro"
     assert data_folder({}).root == home
     assert data_folder({"XDG_DATA_HOME": "relative", "VIRNUCPRO_DATA": ""}).root == home
-
-
-@pytest.mark.parametrize("name", ["virnucpro-500", "a", "esm2_t6_8M_UR50D", "1.2-b"])
-def test_plain_names_are_accepted(name):
-    check_name(name)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", ".a", "-a", "a/b", "a\\b", "a\n", "a" * 101])
-def test_other_names_are_refused(name):
-    with pytest.raises(BundleError, match="cannot be a bundle's name"):
-        check_name(name)
 
 
 def test_a_bundle_is_installed_atomically(tmp_path):

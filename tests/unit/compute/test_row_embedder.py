@@ -21,7 +21,6 @@ from virnucpro.compute.poison_isolation import (
 )
 from virnucpro.compute.rank_encoder import RankEncoder
 from virnucpro.compute.row_embedder import RowEmbedder
-from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.encoder import TorchEncoder, start_copy_to_cpu
 from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.encoders.registry import load_encoder, shapes_of
@@ -507,7 +506,6 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, me
         return out_of_memory() if self.module.model.dtype == torch.float32 else encode(self, batch)
 
     monkeypatch.setattr(TorchEncoder, "encode", full_at_fp32)
-    monkeypatch.setattr(DnabertS, "dtype", torch.bfloat16, raising=False)
     segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(

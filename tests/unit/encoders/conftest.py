@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.config import FEATURES_VERSION
 from virnucpro.encoders.composition.features import DIM
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.dnabert_s.model import DnabertS
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.plugin.config import open_plugin
 from virnucpro.encoders.registry import open_spec
@@ -91,33 +91,20 @@ def small_tokenizer(stand_ins):
 
 
 @pytest.fixture
-def dnabert(tmp_path, roughen, small_tokenizer, stand_ins):
-    """Return a function that saves a DNABERT-S folder: -> folder, its module."""
+def dnabert(tmp_path, small_tokenizer, stand_ins):
+    """Return a function that saves a DNABERT-S folder: -> folder, its tensors."""
 
-    def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S", **extra):
+    def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S"):
         config = DnabertSConfig(64, hidden, layers, heads, 2 * hidden)
-        with torch.random.fork_rng():
-            torch.manual_seed(hidden)
-            module = roughen(DnabertS(config).apply(stand_ins.draw_published_scale), seed=hidden)
         folder = tmp_path / name
         folder.mkdir()
-        settings = {
-            "vocab_size": 64,
-            "hidden_size": hidden,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "intermediate_size": 2 * hidden,
-            "type_vocab_size": 2,
-            "layer_norm_eps": 1e-12,
-            "pad_token_id": 0,
-            "hidden_act": "gelu",
-        } | extra
+        settings = asdict(config) | {"pad_token_id": 0, "hidden_act": "gelu"}
         (folder / "config.json").write_text(json.dumps(settings))
         small_tokenizer.save(str(folder / "tokenizer.json"))
-        pooler = {"pooler.dense.weight": torch.zeros(hidden, hidden)}
-        tensors = {prefix + key: tensor for key, tensor in (module.state_dict() | pooler).items()}
-        save_file(tensors, folder / "model.safetensors")
-        return folder, module
+        tensors = stand_ins.dnabert_tensors(config, seed=hidden)
+        stored = tensors | {"pooler.dense.weight": torch.zeros(hidden, hidden)}
+        save_file({prefix + key: one for key, one in stored.items()}, folder / "model.safetensors")
+        return folder, tensors
 
     return make
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.encoders.batching import Filling, batches, longest_first
+from virnucpro.encoders.batching import Filling, batches, batches_by_length, longest_first
 from virnucpro.errors import UsageError
 
 LENGTHS = st.lists(st.integers(1, 400), max_size=200)
@@ -12,9 +12,7 @@ BUDGETS = st.integers(1, 2_000)
 
 def laid_out(lengths, budget):
     """Return positions in `lengths`, one list per batch."""
-    order = longest_first(lengths)
-    sizes = np.asarray(lengths, dtype=np.int64)[order]
-    return [order[list(batch)].tolist() for batch in batches(sizes, lambda _longest: budget)]
+    return [positions.tolist() for positions in batches_by_length(lengths, budget)]
 
 
 @given(LENGTHS, BUDGETS)

@@ -3,11 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import gelu, linear
 
 from virnucpro.encoders import kernels
-from virnucpro.encoders.kernels import Dense, GatedDense, PrepackedLinear, has_kernels, prepack
+from virnucpro.encoders.kernels import PrepackedLinear, has_kernels, on_cache_lines
 from virnucpro.encoders.registry import load_encoder, open_spec
 
 CPU = torch.device("cpu")
@@ -70,28 +69,7 @@ def test_gelu_of_a_product_uses_the_error_function(dtype):
     torch.testing.assert_close(result.double(), expected, rtol=most, atol=most)
 
 
-@pytest.mark.parametrize("kind", [Dense, GatedDense])
-def test_a_prepacked_layer_gives_the_same_numbers(kind):
-    skip_without_kernels(torch.float32)
-    layer, rows = kind(24, 12), drawn(9, 24)
-    with torch.inference_mode():
-        before = layer(rows)
-        prepack(layer)
-        torch.testing.assert_close(layer(rows), before)
-    assert "weight" not in layer.state_dict()
-
-
-def test_the_first_half_of_a_gated_layer_is_the_gate():
-    layer, rows = GatedDense(6, 4), drawn(5, 6)
-    gate, value = rows @ layer.weight[:4].T, rows @ layer.weight[4:].T
-    torch.testing.assert_close(layer(rows), gelu(gate) * value)
-
-
-def test_a_layer_without_kernels_is_unchanged():
-    module = nn.Sequential(Dense(4, 4).half(), GatedDense(4, 4).to("meta"))
-    names = list(module.state_dict())
-    prepack(module)
-    assert list(module.state_dict()) == names == ["0.weight", "0.bias", "1.weight"]
+def test_a_gpu_has_no_kernels_of_onednn():
     assert not has_kernels(torch.device("cuda"), torch.float32)
 
 
@@ -116,3 +94,13 @@ def test_without_a_private_operator_public_functions_are_used(
 def _vectors(spec, sequences):
     encoder = load_encoder(spec)
     return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("columns", [1, 16, 32, 33, 198, 390])
+def test_rows_are_aligned_to_cache_lines_with_equal_numbers(columns, dtype):
+    rows = torch.randn(5, columns).to(dtype)
+    aligned = on_cache_lines(rows)
+    assert [row.data_ptr() % 64 for row in aligned] == [0] * 5
+    assert torch.equal(aligned, rows)
+    assert on_cache_lines(aligned.new_empty(5, 480)).stride() == (480, 1)

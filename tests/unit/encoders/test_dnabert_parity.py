@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from batchings import batchings, encoded
 from cases import mostly_slow
 from safetensors.torch import load_file, save_file
 
@@ -123,26 +124,6 @@ def expected_once(batch):
         return answers[key]
 
     return ask
-
-
-def batchings(n):
-    """Yield batches: single, all together, reversed, in pairs, random."""
-    yield [[i] for i in range(n)]
-    yield [list(range(n))]
-    yield [list(range(n))[::-1]]
-    yield [list(range(i, min(i + 2, n))) for i in range(0, n, 2)]
-    generator = np.random.default_rng(8)
-    for _ in range(2):
-        cuts = np.sort(generator.choice(np.arange(1, n), 3, replace=False))
-        yield [part.tolist() for part in np.split(generator.permutation(n), cuts)]
-
-
-def encoded(encoder, batch, parts):
-    """Return the vectors in the order of `batch`, encoded in parts."""
-    vectors = torch.empty(len(batch), encoder.dim)
-    for part in parts:
-        vectors[part] = encoder.encode(encoder.collate([batch[i] for i in part]))
-    return vectors
 
 
 CHANGES = [nothing, peaky, outliers, both]

@@ -207,59 +207,71 @@ def save_tokenizer_json(folder, order):
     ).save_pretrained(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "problem"),
-    [
-        ("bert", {"num_hidden_layers": 1}, "num_hidden_layers is 1, but the weights have 2 layers"),
-        ("t5", {"num_layers": 10**9}, "num_layers is 1000000000, but the weights have 2 layers"),
-        ("bert", {"num_attention_heads": 0}, "num_attention_heads is 0, not a number from 1"),
-        ("bert", {"vocab_size": 10**12}, "vocab_size is 1000000000000, not a number from 1"),
-        ("kmers", {"hidden_size": "9" * 999}, "hidden_size is '999.*not a number from 1"),
-        ("kmers", {"quantization_config": {"quant_method": "gptq"}}, "quantised weights are not"),
-    ],
-)
-def test_settings_that_do_not_fit_the_weights_are_refused(name, settings, problem, folder_of):
-    folder, _ = folder_of(name)
-    changed(folder, "config.json", **settings)
-    with pytest.raises(BundleError, match=problem):
-        load_encoder(open_spec(folder))
+def settings(**values):
+    return lambda folder: changed(folder, "config.json", **values)
 
 
-def test_a_named_pipe_in_a_folder_is_refused(folder_of):
-    folder, _ = folder_of("bert")
-    os.mkfifo(folder / "special_tokens_map.json.tmp")
-    with pytest.raises(BundleError, match="is not a regular file"):
-        open_spec(folder)
+def normalized_by(*normalizers):
+    both = {"type": "Sequence", "normalizers": [*normalizers]}
+    return lambda folder: changed(folder, "tokenizer.json", normalizer=both)
+
+
+def with_overlapping_kmers(folder):
+    names = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "ACGTAC")
+    vocabulary = {name: number for number, name in enumerate(names)}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    changed(folder, "tokenizer.json", model=model, pre_tokenizer={"type": "Whitespace"})
+
+
+def without_a_weight(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["encoder.layer.1.output.dense.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def with_weights_as_pickle(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "AC"}, "content": "ACACAC"}
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}  # as in T5
+MORE = "replaces letters by more letters"
+OTHER_SIZE = "weights are missing or of another size, such as"
 
 
 @pytest.mark.parametrize(
-    ("normalizer", "refused"),
+    ("name", "change", "problem"),
     [
-        (REPLACE, True),
-        ({"type": "Sequence", "normalizers": [SPACES, REPLACE]}, True),
-        ({"type": "Prepend", "prepend": "A" * 9}, True),
-        ({"type": "Sequence", "normalizers": [{"type": "NFC"}, SPACES]}, False),
+        ("bert", settings(num_hidden_layers=1), "is 1, but the weights have 2 layers"),
+        ("t5", settings(num_layers=10**9), "is 1000000000, but the weights have 2 layers"),
+        ("bert", settings(num_attention_heads=0), "num_attention_heads is 0, not a number from 1"),
+        ("bert", settings(vocab_size=10**12), "vocab_size is 1000000000000, not a number from 1"),
+        ("kmers", settings(hidden_size="9" * 999), "hidden_size is '999.*not a number from 1"),
+        ("kmers", settings(quantization_config={"quant_method": "gptq"}), "quantised weights are"),
+        ("esm2", settings(intermediate_size=96), OTHER_SIZE),
+        ("kmers", settings(intermediate_size=96), OTHER_SIZE),
+        ("bert", lambda folder: os.mkfifo(folder / "x.json.tmp"), "is not a regular file"),
+        ("bert", lambda folder: os.truncate(folder / "tokenizer.json", 8 << 30), "than 64 MiB"),
+        ("bert", normalized_by(REPLACE), MORE),
+        ("bert", normalized_by(SPACES, REPLACE), MORE),
+        ("bert", normalized_by({"type": "Prepend", "prepend": "A" * 9}), MORE),
+        ("bert", with_overlapping_kmers, "overlapping k-mers are not supported"),
+        ("bert", without_a_weight, "1 weights are missing"),
+        ("bert", with_weights_as_pickle, "has no weights as safetensors"),
     ],
 )
-def test_a_normalizer_that_makes_letters_more_is_refused(folder_of, normalizer, refused):
-    folder, _ = folder_of("bert")
-    changed(folder, "tokenizer.json", normalizer=normalizer)
-    if refused:
-        with pytest.raises(BundleError, match="replaces letters by more letters"):
-            open_spec(folder)
-    else:
-        assert open_spec(folder)
+def test_a_folder_that_is_no_encoder_is_refused(name, change, problem, folder_of):
+    folder, _ = folder_of(name)
+    change(folder)
+    with pytest.raises(BundleError, match=problem):
+        load_encoder(open_spec(folder))
 
 
-def test_a_tokenizer_of_gigabytes_is_not_read(folder_of):
+def test_a_normalizer_that_makes_no_letters_more_is_accepted(folder_of):
     folder, _ = folder_of("bert")
-    os.truncate(folder / "tokenizer.json", 8 << 30)
-    with pytest.raises(BundleError, match="is larger than 64 MiB"):
-        open_spec(folder)
+    normalized_by({"type": "NFC"}, SPACES)(folder)
+    assert open_spec(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00" * 9, b"A\nA\nA\n"])
@@ -281,14 +293,6 @@ def test_code_for_attention_is_not_loaded(name, folder_of, proteins):
     found = load_encoder(open_spec(folder))
     ids = expected.tokenise([b"ACGTACGT"])
     assert (found.vectors(ids) == expected.vectors(ids)).all()
-
-
-def test_weights_of_other_sizes_than_the_settings_are_named(folder_of):
-    for name in ("esm2", "kmers"):
-        folder, _ = folder_of(name)
-        changed(folder, "config.json", intermediate_size=96)
-        with pytest.raises(BundleError, match="weights are missing or of another size, such as"):
-            load_encoder(open_spec(folder))
 
 
 def test_unusual_letters_are_replaced_as_the_authors_of_prott5_do(folder_of):
@@ -338,14 +342,6 @@ def test_a_folder_is_an_encoder_of_the_command_embed(folder_of, bases, tmp_path,
         torch.testing.assert_close(vector, states.mean(0), rtol=0, atol=TOLERANCE)
 
 
-def test_weights_with_code_are_not_read(folder_of):
-    folder, model = folder_of("bert")
-    (folder / "model.safetensors").unlink()
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    with pytest.raises(BundleError, match="has no weights as safetensors"):
-        open_spec(folder)
-
-
 def test_code_in_the_folder_is_not_executed(folder_of, tmp_path):
     folder, _ = folder_of("bert")
     settings = json.loads((folder / "config.json").read_text())
@@ -356,30 +352,10 @@ def test_code_in_the_folder_is_not_executed(folder_of, tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
-def test_missing_weights_are_refused_not_drawn(folder_of):
-    folder, _ = folder_of("bert")
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["encoder.layer.1.output.dense.weight"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BundleError, match="1 weights are missing"):
-        load_encoder(open_spec(folder))
-
-
 def test_without_transformers_the_message_names_the_package(folder_of, monkeypatch):
     folder, _ = folder_of("kmers")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(BundleError, match=r"pip install 'virnucpro\[transformers\]'"):
-        open_spec(folder)
-
-
-def test_a_model_of_overlapping_kmers_is_refused(folder_of):
-    folder, _ = folder_of("bert")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3, "[MASK]": 4, "ACGTAC": 5}
-    tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
-    tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(BundleError, match="overlapping k-mers are not supported"):
         open_spec(folder)
 
 

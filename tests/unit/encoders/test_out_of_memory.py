@@ -4,7 +4,7 @@ import pytest
 import torch
 from programs import run_captured
 
-from virnucpro.encoders.device import Shortage, is_out_of_memory, within_memory
+from virnucpro.encoders.device import Shortage, is_out_of_memory, open_device, within_memory
 
 
 def raising(error):
@@ -57,6 +57,13 @@ def test_errors_of_the_allocators_of_torch_are_recognised_as_out_of_memory():
     assert is_out_of_memory(error)
     shortage = within_memory(lambda: torch.empty(1 << 50))
     assert shortage == Shortage(f"{4 << 50} bytes")
+
+
+def test_opening_a_device_disables_fp16_sums_in_fp16():
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_fp16_reduced_precision_reduction = True
+    assert open_device("cpu") == torch.device("cpu")
+    assert not matmul.allow_fp16_reduced_precision_reduction
 
 
 LIMIT = """

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.encoders.encoder import (
+    CPU_STEP,
     LEAST_ROWS,
     EqualLengths,
+    TorchEncoder,
     mean_of_sequences,
     means_by_groups,
     means_by_segments,
@@ -116,3 +118,13 @@ def test_a_moved_batch_is_complete():
     assert torch.equal(moved.positions, packed.positions)
     assert moved.groups == packed.groups
     assert packed.to(torch.device("meta")).places.device.type == "meta"
+
+
+def test_batches_on_a_cpu_have_a_multiple_of_the_step_as_rows():
+    rows = []
+    encoder = TorchEncoder(
+        "x", 1, "protein", list, lambda packed: rows.append(len(packed.tokens)), torch.device("cpu")
+    )
+    for n in (1, CPU_STEP, CPU_STEP + 1, 5 * CPU_STEP - 1):
+        encoder.encode(encoder.collate([np.zeros(n, np.int64)]))
+    assert rows == [CPU_STEP, CPU_STEP, 2 * CPU_STEP, 5 * CPU_STEP]

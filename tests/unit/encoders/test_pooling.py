@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from esm_models import fair_esms_states
 
 from virnucpro.encoders.encoder import Chunked
 from virnucpro.encoders.pooling import Pooling, PoolingPlan, TokenLayout
@@ -25,15 +26,6 @@ def loaded(fair_esm):
     return load, model
 
 
-def states_of(model, sequence, layer):
-    """Return fair-esm's vectors of <cls> and of the residues."""
-    convert = model.alphabet.get_batch_converter()
-    _, _, tokens = convert([("", sequence.decode())])
-    with torch.no_grad():
-        found = model(tokens, repr_layers=[layer])["representations"][layer][0]
-    return found[0], found[1 : len(sequence) + 1]
-
-
 def encoded(encoder, sequences):
     return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
 
@@ -47,8 +39,8 @@ def test_vectors_equal_those_of_fair_esm(loaded, proteins, method, layers):
     expected = []
     for sequence in sequences:
         parts = []
-        for layer in layers or (3,):
-            first, inside = states_of(model, sequence, layer % 4)
+        for states in fair_esms_states(model, sequence, [layer % 4 for layer in layers or (3,)]):
+            first, inside = states[0], states[1:-1]
             pooled = {"mean": inside.mean(0), "cls": first, "max": inside.amax(0), "none": inside}
             parts.append(torch.atleast_2d(pooled[method]))
         expected.append(torch.cat(parts, 1))

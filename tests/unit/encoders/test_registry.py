@@ -25,6 +25,24 @@ def test_the_registry_does_not_import_torch():
     ]
 
 
+@pytest.mark.slow
+def test_loading_a_bundle_does_not_import_the_compiler_of_torch():
+    program = (
+        "import sys\n"
+        "from virnucpro.bundles.bundle import open_bundle\n"
+        "from virnucpro.classifier.head import load_head\n"
+        "from virnucpro.encoders.registry import load_encoder\n"
+        "bundle = open_bundle('mini-deep')\n"
+        "encoders = [load_encoder(spec) for spec in bundle.encoders]\n"
+        "load_head(bundle.head)\n"
+        "print(sorted({'torch._dynamo', 'sympy', 'transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):
     spec = EncoderSpec("new", "esm9", "protein", 8, tmp_path, {})
     with pytest.raises(

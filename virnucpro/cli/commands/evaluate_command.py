@@ -129,7 +129,7 @@ def _lengths(text: str) -> tuple[str, ...]:
 def _run(arguments: argparse.Namespace) -> int:
     sources = _sources(arguments)  # wrong usage is refused before h5py and torch are imported
     from virnucpro.lab.evaluation.evaluate import evaluate, write_fragments
-    from virnucpro.lab.evaluation.regions import read_regions
+    from virnucpro.lab.evaluation.input_table import read_regions
 
     others = _others(arguments)
     if not arguments.fragments_only:
@@ -139,7 +139,7 @@ def _run(arguments: argparse.Namespace) -> int:
         sources=sources,
         bundles=() if arguments.no_bundle else tuple(arguments.bundle or Evaluation.bundles),
         others=others,
-        excluded={} if arguments.exclude is None else read_regions(arguments.exclude),
+        excluded=read_regions(arguments.exclude),
         origin=_origin(arguments),
     )
     execution = Execution(**options.chosen(Execution, arguments))

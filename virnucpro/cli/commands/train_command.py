@@ -135,7 +135,7 @@ def read_notes(path: Path | None) -> str:
 def _run(arguments: argparse.Namespace) -> int:
     sources, held_out = _sources(arguments)  # wrong usage is refused before torch is imported
     require_extra("models", "train")
-    from virnucpro.lab.evaluation.regions import read_regions
+    from virnucpro.lab.evaluation.input_table import read_regions
     from virnucpro.lab.training.draw import CROPS, Crops
     from virnucpro.lab.training.model import Training
     from virnucpro.lab.training.train import train_bundle
@@ -143,7 +143,7 @@ def _run(arguments: argparse.Namespace) -> int:
     given = {
         "sources": sources,
         "held_out": held_out,
-        "excluded": read_regions(arguments.exclude) if arguments.exclude else {},
+        "excluded": read_regions(arguments.exclude),
         "encoders": arguments.encoder or ["mini/nucleotide"],
         "network": NetworkSettings(**options.chosen(NetworkSettings, arguments)),
         "name": arguments.name or arguments.outdir.absolute().name,

@@ -79,14 +79,3 @@ class CompositionConfig(LettersConfig):
     def tensor_shapes(self) -> Shapes:
         """Return an empty dict: the encoder has no weights."""
         return {}
-
-    def require_weights(self, found: Shapes, source: Path) -> None:
-        """Raise BundleError if the file `source` has weights.
-
-        Raises
-        ------
-        BundleError
-            If `found` is not empty.
-        """
-        if found:
-            raise BundleError(f"{source}: the composition encoder has no weights. Remove the file.")

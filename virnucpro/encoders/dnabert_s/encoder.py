@@ -21,8 +21,7 @@ from virnucpro.encoders.dnabert_s.config import (
     find_published,
 )
 from virnucpro.encoders.dnabert_s.model import DnabertS
-from virnucpro.encoders.kernels import prepack
-from virnucpro.encoders.weights.fill import fill, init_empty_weights
+from virnucpro.encoders.weights.check import check_tensors
 from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, shapes_in
 from virnucpro.encoders.weights.shapes import without
 from virnucpro.errors import BundleError
@@ -35,6 +34,9 @@ special token.
 """
 
 _FIRST, _LAST = "[CLS]", "[SEP]"
+
+_LINEAR: Final = (".Wqkv.", ".dense.", ".gated_layers.", ".wo.")
+"""Name fragments of the tensors that `DnabertS` converts to the precision of the arithmetic."""
 
 
 class BpeTokeniser:
@@ -125,11 +127,10 @@ def build(
         more ids than the model.
     """
     path, tokeniser = spec.file("weights"), _tokeniser(spec.file("tokenizer"), config)
-    with init_empty_weights():
-        model = DnabertS(config)
-    fill(model, needed_tensors(path), path, device, dtype)
-    prepack(model)
-    return tokeniser, model
+    shapes, tensors = config.tensor_shapes(), needed_tensors(path)
+    rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
+    check_tensors(shapes, tensors, path, rounded, dtype)
+    return tokeniser, DnabertS(config, tensors, device, dtype)
 
 
 def recognise(path: Path) -> EncoderSpec | None:

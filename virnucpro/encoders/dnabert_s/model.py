@@ -1,4 +1,4 @@
-"""DNABERT-S's forward pass, a torch module with the published parameter names.
+"""DNABERT-S's forward pass over packed batches, for inference only.
 
 Sources of the architecture: DNABERT-2 (Zhou et al. 2023) and DNABERT-S (Zhou et al. 2024), which
 follow MosaicBERT: ALiBi in both directions, gated linear units, layer norm after each residual, no
@@ -11,18 +11,17 @@ one bias.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
-from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.encoder import EqualLengths, PackedBatch
-from virnucpro.encoders.kernels import Dense, GatedDense, on_cache_lines
+from virnucpro.encoders.kernels import Layers, Step, on_cache_lines, product
 
 _ALIGNMENT: Final = 16
 """The number of keys is a multiple of this. Otherwise the memory-efficient kernel copies the bias
@@ -215,109 +214,76 @@ def _by_groups(
     return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
 
 
-class DnabertS(nn.Module):
-    """DNABERT-S: vectors of tokens; its layer ``pooler`` is omitted.
+class _Layer(NamedTuple):
+    queries_keys_values: Step
+    out: Step
+    after_attention: Step
+    gate: Step
+    value: Step
+    narrow: Step
+    after_unit: Step
 
-    Residuals and norms use the dtype of the norms, which is float32 even at half precision. Linear
-    layers and attention use the dtype of the linear layers.
+
+def _layer(source: Layers, name: str, epsilon: float) -> _Layer:
+    # two products of half the width are faster than one
+    gate, value = source.placed(f"{name}.mlp.gated_layers.weight", source.dtype).chunk(2)
+    return _Layer(
+        source.product(f"{name}.attention.self.Wqkv"),
+        source.product(f"{name}.attention.output.dense"),
+        source.norm(f"{name}.attention.output.LayerNorm", epsilon),
+        product(gate, None, activate=True),
+        product(value, None),
+        source.product(f"{name}.mlp.wo"),
+        source.norm(f"{name}.mlp.layernorm", epsilon),
+    )
+
+
+class DnabertS:
+    """DNABERT-S without its pooler.
+
+    Parameters
+    ----------
+    config
+        Size of the model.
+    tensors
+        Tensors with the names and shapes of `DnabertSConfig.tensor_shapes`.
+    device, dtype
+        Device and type of linear layers and attention. Residuals, norms and embeddings are always
+        in float32: they are inaccurate at half precision, and need little time at any precision.
     """
 
-    def __init__(self, config: DnabertSConfig) -> None:
-        super().__init__()
-        self.embeddings = _Embeddings(config)
-        self.encoder = _Stack(config)
-        self._mirrored = MirroredBias(config.num_attention_heads)
-        self._aligned = AlignedBias(config.num_attention_heads)
+    def __init__(
+        self,
+        config: DnabertSConfig,
+        tensors: Mapping[str, torch.Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.dtype = dtype
+        source, epsilon = Layers(tensors, device, dtype), config.layer_norm_eps
+        self._words = source.placed("embeddings.word_embeddings.weight", torch.float32)
+        self._types = source.placed("embeddings.token_type_embeddings.weight", torch.float32)
+        self._first_norm = source.norm("embeddings.LayerNorm", epsilon)
+        self._layers = [
+            _layer(source, f"encoder.layer.{number}", epsilon)
+            for number in range(config.num_hidden_layers)
+        ]
+        attention = MirroredBias if device.type == "cpu" else AlignedBias
+        self._mix: BiasedAttention = attention(config.num_attention_heads)
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
-        """Return the vectors of all tokens after each of `layers`: (rows, dim) each.
+        """Return the vectors of all tokens after each of `layers`: (rows, dim) float32 each.
 
-        Layer 0 are the embeddings. The dtype is that of the layer norms.
+        Layer 0 are the embeddings. All tokens are of type 0.
         """
-        x: torch.Tensor = self.embeddings(packed.tokens)
-        attend = self._mirrored if x.device.type == "cpu" else self._aligned
+        x = self._first_norm(self._words[packed.tokens] + self._types[0])
         kept = {0: x} if 0 in layers else {}
-        for number, layer in enumerate(self.encoder.layer, 1):
-            x = layer(x, attend, packed.groups)
+        for number, layer in enumerate(self._layers, 1):
+            mixed = self._mix(layer.queries_keys_values(x.to(self.dtype)), packed.groups)
+            x = layer.after_attention(x + layer.out(mixed))
+            inputs = x.to(self.dtype)
+            gated = layer.gate(inputs).mul_(layer.value(inputs))
+            x = layer.after_unit(x + layer.narrow(gated))
             if number in layers:
                 kept[number] = x
         return [kept[layer] for layer in layers]
-
-
-class _Embeddings(nn.Module):
-    def __init__(self, config: DnabertSConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.word_embeddings = nn.Embedding(config.vocab_size, width)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.LayerNorm = nn.LayerNorm(width, config.layer_norm_eps)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the layer norm of token embedding plus token type 0 embedding: (rows, width)."""
-        normed: torch.Tensor = self.LayerNorm(
-            self.word_embeddings(tokens) + self.token_type_embeddings.weight[0]
-        )
-        return normed
-
-
-class _Stack(nn.Module):
-    def __init__(self, config: DnabertSConfig) -> None:
-        super().__init__()
-        self.layer = nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))
-
-
-class _Layer(nn.Module):
-    def __init__(self, config: DnabertSConfig) -> None:
-        super().__init__()
-        self.attention = _Attention(config.hidden_size, config.layer_norm_eps)
-        self.mlp = _GatedUnit(config.hidden_size, config.intermediate_size, config.layer_norm_eps)
-
-    def forward(
-        self, x: torch.Tensor, attend: BiasedAttention, groups: Sequence[EqualLengths]
-    ) -> torch.Tensor:
-        result: torch.Tensor = self.mlp(self.attention(x, attend, groups))
-        return result
-
-
-class _Projection(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.Wqkv = Dense(width, 3 * width)
-
-
-class _Output(nn.Module):
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.dense = Dense(width, width)
-        self.LayerNorm = nn.LayerNorm(width, eps)
-
-
-class _Attention(nn.Module):
-    """Attention with an additive bias, then residual addition and layer norm."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.self = _Projection(width)
-        self.output = _Output(width, eps)
-
-    def forward(
-        self, x: torch.Tensor, attend: BiasedAttention, groups: Sequence[EqualLengths]
-    ) -> torch.Tensor:
-        mixed = attend(self.self.Wqkv(x.to(self.self.Wqkv.bias.dtype)), groups)
-        normed: torch.Tensor = self.output.LayerNorm(x + self.output.dense(mixed))
-        return normed
-
-
-class _GatedUnit(nn.Module):
-    """Gated linear unit (the first half is the gate), then residual addition and layer norm."""
-
-    def __init__(self, width: int, inner: int, eps: float) -> None:
-        super().__init__()
-        self.gated_layers = GatedDense(width, inner)
-        self.wo = Dense(inner, width)
-        self.layernorm = nn.LayerNorm(width, eps)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gated = self.gated_layers(x.to(self.wo.bias.dtype))
-        normed: torch.Tensor = self.layernorm(x + self.wo(gated))
-        return normed

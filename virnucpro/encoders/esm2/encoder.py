@@ -19,7 +19,7 @@ from virnucpro.encoders.esm2.config import (
 )
 from virnucpro.encoders.esm2.model import Esm2, inverse_frequencies
 from virnucpro.encoders.huggingface.config import SETTINGS, WEIGHTS, rotary_bases
-from virnucpro.encoders.weights.fill import check_layout, check_tensors
+from virnucpro.encoders.weights.check import check_layout, check_tensors
 from virnucpro.encoders.weights.pickles import named_tensors, read_pickle, require_intact
 from virnucpro.encoders.weights.shapes import (
     Shapes,

@@ -3,17 +3,16 @@
 Rotary positions: queries and keys are rotated by an angle proportional to the position.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import torch
-from torch.nn.functional import gelu, layer_norm, linear
+from torch.nn.functional import gelu, linear
 
 from virnucpro.encoders.encoder import CPU_STEP, PackedBatch
 from virnucpro.encoders.esm2.config import HEAD_BIAS, MASK, Esm2Config
-from virnucpro.encoders.kernels import PrepackedLinear, attention_on, has_kernels
-from virnucpro.encoders.weights.fill import place
+from virnucpro.encoders.kernels import Layers, Step, attention_on, product
 
 _KEPT: Final = 4096
 """Number of positions with cached rotation factors: 2 MiB for heads of 128 channels."""
@@ -137,18 +136,39 @@ _STRIPE: Final = 8192
 memory of the layer's wide side for long sequences, and does not change the speed.
 """
 
-_Step: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""One step of a layer: (rows, inputs) -> (rows, outputs)."""
-
 
 class _Layer(NamedTuple):
-    before_attention: _Step
-    queries_keys_values: _Step
-    out: _Step
-    before_widening: _Step
-    widen: _Step
-    narrow: _Step
+    before_attention: Step
+    queries_keys_values: Step
+    out: Step
+    before_widening: Step
+    widen: Step
+    narrow: Step
     rotation: Rotation
+
+
+def _layer(source: Layers, name: str, heads: int, rotation: Rotation) -> _Layer:
+    parts = (source.pair(f"{name}.self_attn.{part}_proj", source.dtype) for part in "qkv")
+    weight, bias = (
+        torch.cat([interleave_pairs(q, heads), interleave_pairs(k, heads), v])
+        for q, k, v in zip(*parts, strict=True)
+    )
+    return _Layer(
+        source.norm(f"{name}.self_attn_layer_norm", _EPSILON),
+        product(weight, bias),
+        source.product(f"{name}.self_attn.out_proj"),
+        source.norm(f"{name}.final_layer_norm", _EPSILON),
+        source.product(f"{name}.fc1", activate=True),
+        source.product(f"{name}.fc2"),
+        rotation,
+    )
+
+
+def _head(source: Layers, name: str, table: torch.Tensor) -> Step:
+    dense = source.pair(f"{name}.dense", torch.float32)
+    last_norm = source.norm(f"{name}.layer_norm", _EPSILON)
+    bias = source.placed(f"{name}.bias", torch.float32)
+    return lambda rows: linear(last_norm(gelu(linear(rows, *dense))), table, bias)
 
 
 class Esm2:
@@ -174,19 +194,19 @@ class Esm2:
     ) -> None:
         self._heads = config.attention_heads
         self.dtype = dtype
-        source = _Source(tensors, device, dtype)
-        table = place(tensors["embed_tokens.weight"], device, torch.float32)
+        source = Layers(tensors, device, dtype)
+        table = source.placed("embed_tokens.weight", torch.float32)
         self._embedding = table * _NOT_MASKED if config.token_dropout else table
         names = [f"layers.{number}" for number in range(config.num_layers)]
         frequencies = (tensors[f"{name}.self_attn.rot_emb.inv_freq"] for name in names)
         self._layers = [
-            source.layer(name, self._heads, rotation)
+            _layer(source, name, self._heads, rotation)
             for name, rotation in zip(names, rotations(frequencies, device), strict=True)
         ]
-        self._last_norm = source.norm("emb_layer_norm_after")
+        self._last_norm = source.norm("emb_layer_norm_after", _EPSILON)
         self._hides = config.token_dropout and HEAD_BIAS in tensors
         if HEAD_BIAS in tensors:
-            self._head = source.head("lm_head", table)
+            self._head = _head(source, "lm_head", table)
         self._mix = attention_on(device, dtype, config.embed_dim // self._heads)
 
     mask = MASK
@@ -231,52 +251,6 @@ class Esm2:
             stripe.add_(layer.narrow(layer.widen(normed)))
 
 
-class _Source(NamedTuple):
-    """Builder of the model's layers from the tensors of a state dict."""
-
-    tensors: Mapping[str, torch.Tensor]
-    device: torch.device
-    dtype: torch.dtype
-
-    def layer(self, name: str, heads: int, rotation: Rotation) -> _Layer:
-        return _Layer(
-            self.norm(f"{name}.self_attn_layer_norm"),
-            self._joined(f"{name}.self_attn", heads),
-            self._product(f"{name}.self_attn.out_proj"),
-            self.norm(f"{name}.final_layer_norm"),
-            self._product(f"{name}.fc1", activate=True),
-            self._product(f"{name}.fc2"),
-            rotation,
-        )
-
-    def norm(self, name: str) -> _Step:
-        weight, bias = self._pair(name, torch.float32)
-        return lambda rows: layer_norm(rows, weight.shape, weight, bias, _EPSILON)
-
-    def head(self, name: str, table: torch.Tensor) -> _Step:
-        dense, last_norm = (
-            self._pair(f"{name}.dense", torch.float32),
-            self.norm(f"{name}.layer_norm"),
-        )
-        bias = place(self.tensors[f"{name}.bias"], self.device, torch.float32)
-        return lambda rows: linear(last_norm(gelu(linear(rows, *dense))), table, bias)
-
-    def _product(self, name: str, *, activate: bool = False) -> _Step:
-        return _product(*self._pair(name, self.dtype), activate=activate)
-
-    def _joined(self, name: str, heads: int) -> _Step:
-        queries, keys, values = (self._pair(f"{name}.{part}_proj", self.dtype) for part in "qkv")
-        weight, bias = (
-            torch.cat([interleave_pairs(q, heads), interleave_pairs(k, heads), v])
-            for q, k, v in zip(queries, keys, values, strict=True)
-        )
-        return _product(weight, bias)
-
-    def _pair(self, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        weight, bias = (self.tensors[f"{name}.{part}"] for part in ("weight", "bias"))
-        return place(weight, self.device, dtype), place(bias, self.device, dtype)
-
-
 def _hide(stream: torch.Tensor, packed: PackedBatch) -> None:
     """Remove the embeddings of <mask> tokens, and scale the others of their sequences, in place.
 
@@ -297,12 +271,3 @@ def _stripe_rows(rows: int) -> int:
     """
     even = -(-rows // -(-rows // _STRIPE))
     return even + -even % CPU_STEP
-
-
-def _product(weight: torch.Tensor, bias: torch.Tensor, *, activate: bool = False) -> _Step:
-    """Return a function that computes rows @ weight.T + bias, then GELU if `activate` is true."""
-    if has_kernels(weight.device, weight.dtype):
-        return PrepackedLinear(weight, bias, gelu=activate)
-    if activate:
-        return lambda rows: gelu(linear(rows, weight, bias))
-    return lambda rows: linear(rows, weight, bias)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
@@ -21,23 +21,21 @@ def read_pickle(path: Path) -> object:
 
     The file may contain tensors, plain data and fair-esm's Namespace.
 
-    Tensors in zip archives are memory-mapped. Files in the format before PyTorch 1.6 are not zip
-    archives. Such files are read into memory completely.
+    Tensors are memory-mapped. Files in the format before PyTorch 1.6, which are no zip archives,
+    are refused.
 
     Raises
     ------
     BundleError
         If the file cannot be read, or contains other objects. Code in the file is not executed.
     """
-    archived = is_zipfile(path)
-    if archived:
-        with _archive(path):
-            pass
+    with _archive(path):
+        pass
     try:
         with torch.serialization.safe_globals([Namespace]), warnings.catch_warnings():
             # hide torch's request to report unusual pickles
             warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=archived)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except UnpicklingError as error:
         # torch's own message is hidden: it advises to load the file without protection
         named = re.search(r"GLOBAL ([\w.]+)", str(error))

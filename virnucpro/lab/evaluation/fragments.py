@@ -18,6 +18,7 @@ import numpy as np
 
 from virnucpro.console import printable, shortened
 from virnucpro.errors import InputError
+from virnucpro.lab.evaluation.input_table import Excluded
 from virnucpro.lab.evaluation.labels import CLASS_NAMES, Source
 from virnucpro.lab.groups import GroupKey
 from virnucpro.sequences.records import Record, read_records
@@ -26,9 +27,6 @@ WHOLE: Final = "whole"
 """Length class of records that are not cut."""
 LEAST_BASES: Final = 0.9
 """Least share of A, C, G and T in a fragment; tiles with a smaller share are skipped."""
-
-Excluded: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
-"""Record name -> regions ``(start, end)``, 0-based and half-open, that no fragment overlaps."""
 
 _DIGEST_BYTES: Final = 4
 

@@ -68,13 +68,8 @@ def read_groups(table: Path) -> dict[str, str]:
     InputError
         If a column or cell is missing, or a record has two rows.
     """
-    columns, rows = read_rows(table)
-    for name in ("record", "group"):
-        if name not in columns:
-            raise InputError(
-                f"{table}: the column {name!r} is missing. Give a tab-separated table with the "
-                "columns record and group."
-            )
+    advice = "Give a tab-separated table with the columns record and group."
+    _, rows = read_rows(table, ("record", "group"), advice)
     found: dict[str, str] = {}
     for number, row in rows:
         record, group = ((row[name] or "").strip() for name in ("record", "group"))
@@ -167,14 +162,11 @@ def splits_in(table: Path) -> set[str]:
 
 
 def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
-    columns, rows = read_rows(table)
-    missing = [name for name in _REQUIRED if name not in columns]
-    if missing:
-        raise InputError(
-            f"{table}: the column {missing[0]!r} is missing. Give a tab-separated table with the "
-            "columns file, label, group, and optionally split, kingdom, record."
-        )
-    return rows
+    advice = (
+        "Give a tab-separated table with the columns file, label, group, and optionally split, "
+        "kingdom, record."
+    )
+    return read_rows(table, _REQUIRED, advice)[1]
 
 
 def _of_split(

@@ -12,7 +12,7 @@ from virnucpro.run.options import PrecisionChoice
 
 if TYPE_CHECKING:
     from virnucpro.lab.evaluation.answers import Unanswered
-    from virnucpro.lab.evaluation.fragments import Excluded
+    from virnucpro.lab.evaluation.input_table import Excluded
     from virnucpro.lab.evaluation.labels import Source
 
 

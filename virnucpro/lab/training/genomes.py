@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from virnucpro.arrays import BoolArray, HashArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
-from virnucpro.lab.evaluation.fragments import Excluded
+from virnucpro.lab.evaluation.input_table import Excluded
 from virnucpro.lab.evaluation.labels import Source
 from virnucpro.sequences.records import read_records
 from virnucpro.sequences.translation import reverse_complement

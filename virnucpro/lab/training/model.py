@@ -8,7 +8,7 @@ from typing import Final
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.huggingface.config import HuggingFaceConfig
 from virnucpro.errors import UsageError
-from virnucpro.lab.evaluation.fragments import Excluded
+from virnucpro.lab.evaluation.input_table import Excluded
 from virnucpro.lab.evaluation.labels import Source
 from virnucpro.lab.training.draw import CROPS, WINDOW, Crops
 from virnucpro.lab.training.settings import NetworkSettings

@@ -121,13 +121,12 @@ def _digest(sequences: Sequence[bytes]) -> str:
 
 def _refuse_foreign(folder: Path) -> None:
     """Raise RunExistsError if the folder has files, but none of a training."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / _SETTINGS).is_file():
-        own = {_LOCK}
-        if {path.name for path in folder.iterdir()} - own:
-            raise RunExistsError(
-                f"{folder}: is not empty, and not the folder of a training. Choose another output "
-                "folder."
-            )
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if names - {_LOCK} and _SETTINGS not in names:
+        raise RunExistsError(
+            f"{folder}: is not empty, and not the folder of a training. Choose another output "
+            "folder."
+        )
 
 
 def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:

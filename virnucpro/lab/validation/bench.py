@@ -13,7 +13,7 @@ import numpy as np
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
-from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
+from virnucpro.encoders.batching import BATCH_TOKENS, batches_by_length
 from virnucpro.encoders.device import free_bytes, open_device
 from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.registry import load_encoder, shapes_of, size_named
@@ -147,8 +147,7 @@ def _measure(
     encoder = load_encoder(spec, device, precision)
     log(f"measuring {spec.name} for {options.seconds:g} s, at least one batch")
     sizes = np.array([len(ids) for ids in encoder.tokenise(sequences)], np.int64)
-    order = longest_first(sizes)
-    cut = [order[rows.start : rows.stop] for rows in batches(sizes[order], lambda _: batch_tokens)]
+    cut = batches_by_length(sizes, batch_tokens)
     chosen = [cut[number] for number in np.random.default_rng(0).permutation(len(cut))[:_BATCHES]]
     until = time.perf_counter() + options.seconds
     times: defaultdict[int, list[float]] = defaultdict(list)

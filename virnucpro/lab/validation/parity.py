@@ -16,7 +16,7 @@ from virnucpro.arrays import Float32Array, FloatArray, finite_rows
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision, View
-from virnucpro.encoders.batching import BATCH_TOKENS, batches, longest_first
+from virnucpro.encoders.batching import BATCH_TOKENS, batches_by_length
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.errors import InputError
 from virnucpro.lab.validation.compute import choose_compute
@@ -325,16 +325,14 @@ def _encode_on_both(
     encoder is in memory at a time.
     """
     kind = "cpu" if device == "cpu" else "cuda"
-    found = _in_batches(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind])
-    return found, _in_batches(load_encoder(spec, "cpu", "fp32"), texts, 1)
+    found = encode_all(load_encoder(spec, device, precision), texts, BATCH_TOKENS[kind])
+    return found, encode_all(load_encoder(spec, "cpu", "fp32"), texts, 1)
 
 
-def _in_batches(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> Float32Array:
+def encode_all(encoder: Encoder, texts: Sequence[bytes], batch_tokens: int) -> Float32Array:
+    """Encode sequences in batches of up to `batch_tokens` tokens; (n, dim) in their order."""
     ids = encoder.tokenise(texts)
-    lengths = np.array([len(item) for item in ids], np.int64)
-    order = longest_first(lengths)
     vectors = np.empty((len(ids), encoder.dim), np.float32)
-    for batch in batches(lengths[order], lambda _: batch_tokens):
-        rows = order[batch.start : batch.stop]
+    for rows in batches_by_length([len(item) for item in ids], batch_tokens):
         vectors[rows] = encoder.vectors([ids[row] for row in rows])
     return vectors

@@ -10,7 +10,7 @@ from virnucpro.arrays import IntArray
 from virnucpro.errors import StoreError
 from virnucpro.report.genes import gene_bounds, genes_of_record
 from virnucpro.report.html.counts import SHOWN_CALLS
-from virnucpro.report.reading.facts import RunFacts
+from virnucpro.report.reading.facts import REGION_COLUMNS, RunFacts
 from virnucpro.report.reading.records import RecordTable, read_tracks
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.cells import NA
@@ -163,7 +163,7 @@ def _points(track: Block) -> dict[str, list[Any]]:
 
 def region_rows(facts: RunFacts, number: int) -> dict[str, list[Any]]:
     """Return the columns of the table of regions: the first ones in the order of `region_rank`."""
-    regions = facts.regions or {name: [] for name in RegionTable.columns}
+    regions = facts.regions or dict.fromkeys(REGION_COLUMNS, np.empty(0))
     candidates = np.flatnonzero(facts.records.having("topology", PROVIRUS))
     named = facts.records.table.rows(candidates, ("file", "record"))
     keys = {*zip(named["file"], named["record"], strict=True)}
@@ -176,18 +176,15 @@ def region_rows(facts: RunFacts, number: int) -> dict[str, list[Any]]:
         state != "viral",
         ~both,
     )
-    first = np.lexsort(order)[:number].tolist()
-    shares = {name: [regions[name][row] for row in first] for name in ("probability", "score")}
+    first = np.lexsort(order)[:number]
+    columns = {
+        name: _plain(RegionTable.columns[name], np.asarray(values, object)[first])
+        for name, values in regions.items()
+    }
     return {
+        **columns,
         "sample": [facts.sample] * len(first),
-        "seq_name": [shown(str(regions["seq_name"][row])) for row in first],
-        **{name: [int(regions[name][row]) for row in first] for name in ("start", "end", "length")},
-        "state": [regions["state"][row] for row in first],
-        "topology": [PROVIRUS if both[row] else None for row in first],
-        **{
-            name: [None if np.isnan(value) else float(value) for value in values]
-            for name, values in shares.items()
-        },
-        "file": [regions["file"][row] for row in first],
-        "record": [str(regions["record"][row]) for row in first],
+        "seq_name": [*map(shown, columns["seq_name"])],
+        "topology": [PROVIRUS if found else None for found in both[first]],
+        "record": [*map(str, columns["record"])],
     }

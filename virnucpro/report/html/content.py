@@ -196,7 +196,8 @@ def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     launches = manifest.get("launches", ())
     yield "started", str(manifest.get("created", ""))[:19].replace("T", " ") + " UTC"
     if history.spans:
-        computing = sum(end - begin for begin, end in _busy(history.spans))
+        groups = _grouped(history.spans)
+        computing = sum(max(span.end for span in one) - one[0].begin for one in groups)
         yield "computing", duration(computing)
         if computing > 0:
             yield "throughput", f"{bases(_answered(facts) / computing)}/s"
@@ -225,29 +226,23 @@ def _answered(facts: RunFacts) -> int:
     return int(facts.records.numbers["length"][~missing].sum())
 
 
-def _busy(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """Return the times in which at least one worker computed."""
-    busy: list[tuple[float, float]] = []
-    for begin, end in sorted((span.begin, span.end) for span in spans):
-        if busy and begin <= busy[-1][1]:
-            busy[-1] = (busy[-1][0], max(end, busy[-1][1]))
-        else:
-            busy.append((begin, end))
-    return busy
+def _grouped(spans: Sequence[Span], pause: float = 0.0) -> list[list[Span]]:
+    """Return the spans by begin; another group begins after a longer pause of all workers."""
+    groups: list[list[Span]] = []
+    last = float("-inf")
+    for span in sorted(spans, key=lambda span: span.begin):
+        if span.begin - last > pause:
+            groups.append([])
+        groups[-1].append(span)
+        last = max(last, span.end)
+    return groups
 
 
 def _charts(facts: RunFacts) -> Iterator[dict[str, Any]]:
     """Yield the workers over time, a chart for each time without a longer pause; the last four."""
-    groups: list[list[Span]] = []
-    last = float("-inf")
-    for span in sorted(facts.history.spans, key=lambda span: span.begin):
-        if span.begin - last > _GAP_S:
-            groups.append([])
-        groups[-1].append(span)
-        last = max(last, span.end)
     blocks = sum(len(span.done) for span in facts.history.spans)
-    for group in groups[-4:]:
-        origin = min(span.begin for span in group)
+    for group in _grouped(facts.history.spans, _GAP_S)[-4:]:
+        origin = group[0].begin
         names = sorted({span.worker for span in group}, key=_natural)
         shown = set(names[:_WORKERS_SHOWN])
         done = sorted(moment for span in group for moment in span.done)

@@ -13,8 +13,15 @@ from virnucpro.tables.cells import NA
 from virnucpro.tables.columns import CALL_NAMES, PROVIRUS
 from virnucpro.tables.source import LENGTH_CLASSES, length_class
 
-SHOWN_CALLS: Final = ("viral", "ambiguous", "non-viral", "not_scored")
-"""Calls in the order of the report."""
+COLOURS: Final = {
+    "viral": "#c8334f",
+    "ambiguous": "#d99b1c",
+    "non-viral": "#4f8fbd",
+    "not_scored": "#a4adba",
+}
+"""Colour of each call, in the order of the report."""
+
+SHOWN_CALLS: Final = tuple(COLOURS)
 
 BINS: Final = 40
 """Number of equal bins of a score from 0 to 1."""

@@ -18,7 +18,7 @@ from virnucpro.tables.read import ComputedTable, ReadableTable, StoredTable, joi
 from virnucpro.tables.schema import Block, TableBlock
 from virnucpro.tables.source import RunScores
 
-_REGION: Final = (
+REGION_COLUMNS: Final = (
     *("seq_name", "start", "end", "length", "state", "probability", "score", "file", "record"),
 )
 
@@ -127,7 +127,7 @@ def read_facts(
         manifest=manifest,
         records=read_records(table(Predictions, run.predictions)),
         windows=table(Windows, run.windows),
-        regions=joined(table(RegionTable, run.regions).blocks(_REGION))
+        regions=joined(table(RegionTable, run.regions).blocks(REGION_COLUMNS))
         if run.regions.exists()
         else None,
         history=read_history(run),

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.composition.config import FEATURES_VERSION, CompositionConfig
+from virnucpro.encoders.composition.config import FEATURES_VERSION
 from virnucpro.encoders.composition.features import DIM, features
-from virnucpro.encoders.registry import architectures, config_of, load_encoder, open_spec, shapes_of
+from virnucpro.encoders.registry import load_encoder
 from virnucpro.errors import BundleError
 from virnucpro.sequences.translation import genetic_code
 
@@ -49,34 +49,11 @@ def test_vectors_are_the_features_in_the_order_of_the_batch(
     assert np.array_equal(np.array(alone).reshape(-1, DIM), expected)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_any_precision_gives_the_same_bits(spec, precision):
-    sequences = [b"ACGGTTCA" * 40, b"GATTACA" * 30]
-    found = encoded(load_encoder(spec, "cpu", precision), sequences)
-    assert np.array_equal(found, encoded(load_encoder(spec), sequences))
-
-
 def test_the_genetic_code_changes_the_vectors(tmp_path):
     window = [b"TGA" + b"GCC" * 30 + b"TGA" + b"GCC" * 30]  # TGA is no stop in code 4
     codes = [encoded(load_encoder(spec_with(tmp_path, SETTINGS | {"genetic_code": code})), window)
              for code in (4, 11)]  # fmt: skip
     assert np.abs(codes[0] - codes[1]).max() > 0.1
-
-
-def test_the_encoder_is_registered_without_weights(spec, tmp_path):
-    assert "composition" in architectures()
-    config = config_of(spec)
-    assert (config.architecture, config.view, config.dim) == ("composition", "nucleotide", DIM)
-    assert shapes_of(spec) == []
-    config.require_weights({}, tmp_path)
-    with pytest.raises(BundleError, match="has no weights"):
-        config.require_weights({"weight": (3,)}, tmp_path)
-
-
-def test_no_file_is_recognised_as_this_encoder(tmp_path):
-    (tmp_path / "file").write_bytes(b"ACGT")
-    with pytest.raises(BundleError, match="no known encoder"):
-        open_spec(tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -95,15 +72,3 @@ def test_no_file_is_recognised_as_this_encoder(tmp_path):
 def test_invalid_settings_are_refused(config, told, tmp_path):
     with pytest.raises(BundleError, match=rf"{tmp_path}.*{told}"):
         load_encoder(spec_with(tmp_path, config))
-
-
-def test_unknown_settings_are_ignored(tmp_path):
-    assert CompositionConfig.read(SETTINGS | {"more": 1}, tmp_path) == CompositionConfig(
-        FEATURES_VERSION, 11
-    )
-
-
-@pytest.mark.parametrize("changes", [{"dim": DIM - 1}, {"view": "protein"}])
-def test_a_spec_with_other_attributes_is_refused(changes, tmp_path):
-    with pytest.raises(BundleError, match="is listed as"):
-        load_encoder(spec_with(tmp_path, SETTINGS, **changes))

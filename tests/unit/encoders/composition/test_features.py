@@ -252,14 +252,6 @@ def test_junk_has_finite_features(window):
     assert np.isfinite(features([window, b"ACGT" * 100, window], CODE)).all()
 
 
-def test_no_windows_have_no_rows():
-    assert features([], CODE).shape == (0, DIM)
-
-
-def test_names_are_unique():
-    assert len(set(NAMES)) == DIM
-
-
 def _random_windows(count, length=500):
     letters = np.frombuffer(b"ACGT", np.uint8)
     rng = np.random.default_rng(1)

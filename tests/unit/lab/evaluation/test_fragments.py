@@ -7,8 +7,8 @@ import pytest
 
 from virnucpro.errors import InputError
 from virnucpro.lab.evaluation.fragments import cut, group_key
+from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import Source
-from virnucpro.lab.evaluation.regions import read_regions
 
 COMPLEMENT = str.maketrans("ACGT", "TGCA")
 

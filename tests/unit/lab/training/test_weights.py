@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.weights import equal_weights, resampled_weights
 
 GROUPS = [
@@ -11,17 +10,6 @@ GROUPS = [
     *[("plant", "d")] * 4,
     *[("fungi", "e")] * 5,
 ]
-
-
-def test_auroc_equals_that_of_scikit_learn_for_each_row_of_weights():
-    from sklearn.metrics import roc_auc_score
-
-    dice = np.random.default_rng(3)
-    scores, viral = dice.integers(0, 20, 80).astype(float), dice.random(80) < 0.4
-    weights = dice.random((4, 80)) * (dice.random((4, 80)) < 0.7)
-    expected = [roc_auc_score(viral, scores, sample_weight=one) for one in weights]
-    assert auroc(scores, viral, weights) == pytest.approx(expected)
-    assert float(auroc(scores, viral, weights[0])) == pytest.approx(expected[0])
 
 
 def test_each_class_of_a_resample_has_weight_1_and_its_drawn_groups_are_equal():

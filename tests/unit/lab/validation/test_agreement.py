@@ -90,11 +90,6 @@ def test_one_broken_item_does_not_explain_another_flip():
     assert (compared.flips, compared.explained, compared.agrees) == (1, 0, False)
 
 
-def test_wrong_scores_without_a_flip_do_not_agree():
-    compared = compare_scores(scores_of(np.full(64, 0.51)), scores_of(np.full(64, 0.99)), "bf16")
-    assert (compared.flips, compared.agrees) == (0, False)
-
-
 @pytest.mark.parametrize(
     ("precision", "error", "agrees"),
     [
@@ -145,9 +140,3 @@ def test_scores_that_are_not_finite_do_not_agree():
     found = wanted.copy()
     found[0] = np.nan
     assert not compare_scores(found, wanted, "bf16").agrees
-
-
-@given(SHARES, SHARES)
-def test_explained_flips_never_exceed_flips(found, wanted):
-    compared = compare_scores(scores_of(found), scores_of(wanted), "bf16")
-    assert 0 <= compared.explained <= compared.flips <= compared.n

@@ -49,18 +49,21 @@ def test_the_table_of_a_bundle_has_a_section_per_encoder(capsys):
     assert len(re.findall(r"\ntokens/s +[\d,]+\nsequences/s +[\d,.]+", printed)) == 2
 
 
-def test_a_model_that_does_not_fit_is_refused_before_anything_is_written(monkeypatch, brief):
-    monkeypatch.setattr(bench, "free_bytes", lambda _: 23 * 10**9)
-    monkeypatch.setattr(bench, "write_random_encoder", lambda *_: pytest.fail("written"))
-    with pytest.raises(DeviceError, match=r"85\.1 GB.*one batch.*23\.0 GB free.*Use a device"):
-        measure_model("esm2_t48_15B_UR50D", brief)
-
-
-def test_a_bundle_that_does_not_fit_is_refused_before_anything_is_loaded(monkeypatch, brief):
-    monkeypatch.setattr(bench, "free_bytes", lambda _: 10**8)
-    monkeypatch.setattr(bench, "load_encoder", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(DeviceError, match=r"mini-dnabert-s.*one batch.*0\.1 GB free.*Use a device"):
-        measure_bundle("mini-deep", brief)
+@pytest.mark.parametrize(
+    ("measure", "name", "free", "message"),
+    [
+        (measure_model, "esm2_t48_15B_UR50D", 23 * 10**9, r"85\.1 GB.*one batch.*23\.0 GB free"),
+        (measure_bundle, "mini-deep", 10**8, r"mini-dnabert-s.*one batch.*0\.1 GB free"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_is_neither_written_nor_loaded(
+    monkeypatch, brief, measure, name, free, message
+):
+    monkeypatch.setattr(bench, "free_bytes", lambda _: free)
+    for step in ("write_random_encoder", "load_encoder"):
+        monkeypatch.setattr(bench, step, lambda *_: pytest.fail("written or loaded"))
+    with pytest.raises(DeviceError, match=f"{message}.*Use a device"):
+        measure(name, brief)
 
 
 @pytest.mark.parametrize(("longest", "repeats"), [(60.0, 3), slow(0.0, 1)])
@@ -68,17 +71,8 @@ def test_each_batch_is_measured_three_times_unless_it_is_long(
     monkeypatch, capsys, longest, repeats
 ):
     monkeypatch.setattr(bench, "_LONG_BATCH", longest)
-    command = [
-        "bench",
-        "-b",
-        "mini-deep",
-        "--device",
-        "cpu",
-        "--lengths",
-        "400",
-        "--seconds",
-        "0.001",
-    ]
+    command = ["bench", "-b", "mini-deep", "--device", "cpu", "--lengths", "400"]
+    command += ["--seconds", "0.001"]
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(one["batches"], one["repeats"]) for one in found] == [(1, repeats)] * 2

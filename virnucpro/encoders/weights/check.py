@@ -1,13 +1,10 @@
-"""Read tensors, check their names, shapes and values, and load them into a module."""
+"""Check names, shapes and values of tensors."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from virnucpro.encoders.weights.shapes import require_shapes
 from virnucpro.errors import BundleError
@@ -82,73 +79,3 @@ def check_tensors(
                 f"{source}: tensor {name!r} contains numbers up to {ends.abs().max():.4g}; the "
                 f"maximum of {precision} is {torch.finfo(dtype).max:.4g}. {advice}."
             )
-
-
-@contextmanager
-def init_empty_weights() -> Iterator[None]:
-    """Create modules without initial values during the block, on the ``meta`` device; see `fill`.
-
-    Random initial values on the ``meta`` device would import torch's compiler and sympy. That takes
-    as long as the import of torch itself.
-    """
-    with torch.device("meta"), _SkipInit():
-        yield
-
-
-class _SkipInit(TorchFunctionMode):
-    """Context manager that disables the functions of ``torch.nn.init``."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - the result of any function
-        given = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
-
-
-def place(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Copy a tensor to `device`, convert it to `dtype` on that device, and return the result.
-
-    The call ``tensor.to(device, dtype)`` converts on the CPU instead. That is slower than on a GPU
-    and needs another copy in host memory.
-    """
-    return tensor.to(device).to(dtype)
-
-
-def fill(
-    module: nn.Module,
-    tensors: Mapping[str, torch.Tensor],
-    source: Path,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> None:
-    """Load tensors into a module built by `init_empty_weights`, ready for inference.
-
-    Parameters of linear layers are converted to `dtype`. All other parameters and buffers are
-    converted to float32. Norms, embeddings and statistics are inaccurate at half precision, and
-    need little time at any precision.
-
-    Raises
-    ------
-    BundleError
-        If `check_tensors` refuses a tensor.
-    """
-    linear = {
-        f"{layer}.{name}"
-        for layer, part in module.named_modules()
-        if isinstance(part, nn.Linear)
-        for name, _ in part.named_parameters()
-    }
-    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    check_tensors(shapes, tensors, source, linear, dtype)
-    placed = {
-        name: place(tensor, device, dtype if name in linear else torch.float32)
-        for name, tensor in tensors.items()
-    }
-    module.load_state_dict(placed, assign=True)
-    module.eval().requires_grad_(requires_grad=False)
