@@ -69,10 +69,13 @@ def _version(package: str) -> str:
     if spec is None:
         return "not installed"
     # The folder's name has it: the metadata in it take long to parse.
-    beside = Path(spec.origin or "").parents[1]
+    beside = Path(spec.origin or "").parent.parent
     found = [path.name for path in beside.glob(f"{package}-*.dist-info")]
     if len(found) == 1:
         return found[0].removesuffix(".dist-info").partition("-")[2]
     from importlib import metadata  # noqa: PLC0415 - see entry_points
 
-    return metadata.version(package)
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # a folder of this name, without an installation
+        return "not installed"

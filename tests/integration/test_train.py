@@ -45,7 +45,7 @@ def labels(tmp_path_factory):
         for label, gc in (("viral", 0.35), ("non-viral", 0.6)):
             name = f"{label}-{number}"
             path = folder / f"{name}.fa"
-            path.write_text(f">{name}\n{genome(4_000, gc, len(rows))}\n")
+            path.write_text(f">{name}\n{genome(3_000, gc, len(rows))}\n")
             rows.append([path.name, label, name, "train"])
     for label, gc in (("viral", 0.35), ("non-viral", 0.6)):
         path = folder / f"held-{label}.fa"

@@ -133,9 +133,11 @@ def _run(channel: WorkerChannel, sealed: int, setup: Setup) -> int:
         # The parent sends it to a hung worker before the kill: the log then shows where it hung.
         faulthandler.register(STACKS_SIGNAL, all_threads=True)
         channel.send(Started())
-        gc.disable()  # collections during the imports take a tenth of their time
+        usual, rare = gc.get_threshold(), (50_000, 10, 10)
+        gc.set_threshold(*rare)  # collections during the imports take a tenth of their time
         function, arguments = cast("tuple[WorkerFunction, tuple[object, ...]]", unseal(sealed))
-        gc.enable()
+        if gc.get_threshold() == rare:  # the module of the function may have set another one
+            gc.set_threshold(*usual)
         function(setup.rank, setup.world_size, channel, *arguments)
     except SystemExit as error:
         if error.code is not None and error.code != 0:
