@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -203,33 +204,23 @@ def release(version: str, dist: Path, sdist_url: str | None, *, dry_run: bool) -
 
 
 def run(folder: Path, *command: str | Path, **environment: str) -> None:
-    """Run a command.
-
-    Raises
-    ------
-    ReleaseError
-        It failed.
-    """
-    words = [*map(str, command)]
-    done = subprocess.run(words, cwd=folder, env={**os.environ, **environment}, check=False)
-    if done.returncode:
-        raise ReleaseError(f"exit code {done.returncode}: {shlex.join(words)}")
+    """Run a command; raise ReleaseError if it fails."""
+    _ended(folder, command, environment, None)
 
 
 def output(folder: Path, *command: str | Path, **environment: str) -> str:
     """Return what a command prints to standard output; raise ReleaseError if it fails."""
-    words = [*map(str, command)]
-    done = subprocess.run(
-        words,
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    return _ended(folder, command, environment, subprocess.PIPE).stdout.strip()
+
+
+def _ended(
+    folder: Path, command: Sequence[str | Path], environment: Mapping[str, str], stdout: int | None
+) -> subprocess.CompletedProcess[str]:
+    words, variables = [*map(str, command)], os.environ | environment
+    done = subprocess.run(words, cwd=folder, env=variables, stdout=stdout, text=True, check=False)
     if done.returncode:
         raise ReleaseError(f"exit code {done.returncode}: {shlex.join(words)}")
-    return done.stdout.strip()
+    return done
 
 
 def main(arguments: list[str] | None = None) -> int:

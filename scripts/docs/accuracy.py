@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from virnucpro.lab.training.new_bundle import rates, with_interval
+
 Card = Mapping[str, Any]
 
 
@@ -44,7 +46,7 @@ def renewed(page: str, card: Card) -> str:
 def auroc(figures: Card) -> str:
     """Return the table of AUROC and calibration error by length."""
     rows = [
-        [_bases(bases), _with_interval(one, "auroc"), _with_interval(one, "calibration_error")]
+        [_bases(bases), with_interval(one, "auroc"), with_interval(one, "calibration_error")]
         for bases, one in figures.items()
     ]
     return _table(["bases", "AUROC", "calibration error"], rows)
@@ -74,15 +76,7 @@ def called(figures: Card) -> str:
 
 def false_discoveries(figures: Card) -> str:
     """Return the table of realised false discovery rates and recall by length."""
-    rows = []
-    for bases, one in figures.items():
-        cells = [_bases(bases)]
-        for share in ("0.5", "0.1"):
-            rate = one["realised_fdr"][share]
-            cells += ["no call", "0"] if rate is None else [
-                _with_interval(rate, "fdr"), _with_interval(rate, "recall"),
-            ]  # fmt: skip
-        rows.append(cells)
+    rows = [[_bases(bases), *rates(one["realised_fdr"])] for bases, one in figures.items()]
     return _table(["bases", "half viral: rate", "recall", "a tenth viral: rate", "recall"], rows)
 
 
@@ -96,11 +90,6 @@ def _share(value: float | None) -> str:
 
 def _figure(one: Card | None, name: str) -> str:
     return "-" if one is None else f"{one[name]:.2f}"
-
-
-def _with_interval(one: Card, name: str) -> str:
-    low, high = one[f"{name}_interval"]
-    return f"{one[name]:.3f} ({low:.3f}-{high:.3f})"
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
