@@ -7,6 +7,9 @@ OUT/labels.tsv and OUT/exclude.bed are the inputs of ``virnucpro train``, and OU
 the bundle. The same genomes, seed, versions and kind of processor give the same bundle. Each folder
 of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave out. Files
 with many genomes are divided into OUT/genomes.
+
+Windows are encoded by the embedded bundle. Where the evidence of genes has a new version, that
+bundle is refused: first delete ``record``, and ``records`` of ``calibration``, in its bundle.json.
 """
 
 import argparse
