@@ -17,7 +17,8 @@ def run(small_fasta, tmp_path_factory):
     second = folder / "second.fa.gz"
     second.write_bytes(gzip.compress(small_fasta.read_bytes()))
     command = ["predict", str(small_fasta), str(second), "-o", str(folder / "run"), "-q"]
-    assert main([*command, "--devices", "cpu:1", "--embeddings", "none"]) == 0
+    options = ["--prevalence", "0.5", "--devices", "cpu:1", "--embeddings", "none"]
+    assert main([*command, *options]) == 0
     return folder / "run", command[:5]
 
 
@@ -50,7 +51,7 @@ def test_equal_names_of_two_files_are_told_apart(run):
 
 def test_a_resume_chooses_other_files_and_verify_agrees(run):
     folder, command = run
-    words = [*command, "--resume", "-q", "--embeddings", "none"]
+    words = [*command, "--resume", "-q", "--prevalence", "0.5", "--embeddings", "none"]
     assert main([*words, "--extract", "ambiguous,non-viral,not_scored", "--compress"]) == 0
     written = {path.name for path in folder.glob("*.fasta*")}
     assert written == {"ambiguous.fasta.gz", "non-viral.fasta.gz", "not_scored.fasta.gz"}

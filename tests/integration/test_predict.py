@@ -151,7 +151,8 @@ def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
     assert content["counts"]["records"] == 55
     assert content["versions"]["torch"]
     assert set(content["launches"][0]["ranks"]) == {"0", "1"}
-    rank = content["launches"][0]["ranks"]["0"]
+    # On a busy machine one rank may have computed all units before the other one is up.
+    rank = max(content["launches"][0]["ranks"].values(), key=lambda rank: rank.get("tokens", 0))
     assert rank["seconds"]["encode"] > 0
     assert rank["tokens"] > rank["batches"] > 0
     assert 0 <= rank["unused"] < 1

@@ -65,7 +65,8 @@ def test_the_report_counts_what_the_table_has(run, tables):
     rows = tables(run.predictions)
     viral = [row for row in rows if row["call"] == "viral"]
     text = words_of(run.report)
-    assert f"{len(viral)} of {len(rows)} sequences are called viral" in text
+    verb = "is" if len(viral) == 1 else "are"
+    assert f"{len(viral)} of {len(rows)} sequences {verb} called viral" in text
     data = data_of(run.report)
     assert sum(one["viral"] for one in data["lengths"]) == len(viral)
     assert [one["class"] for one in data["lengths"]] == list(LENGTH_CLASSES)

@@ -6,7 +6,6 @@ import os
 import pytest
 from samples import random_records
 
-from virnucpro.compute import rank_launch
 from virnucpro.compute.predict import predict, run_in_process
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
@@ -14,6 +13,7 @@ from virnucpro.run.reporter import Reporter
 from virnucpro.run.run_progress import read_progress
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime import gpu_coordinator
 from virnucpro.runtime.devices import Device
 from virnucpro.store.segment import read_segment
 from virnucpro.store.writer import ShardWriter
@@ -142,7 +142,7 @@ def refuses_ranks(monkeypatch):
     def refuse(*_arguments, **_options):
         raise AssertionError("a rank is started")
 
-    monkeypatch.setattr(rank_launch, "GPUProcessCoordinator", refuse)
+    monkeypatch.setattr(gpu_coordinator, "GPUProcessCoordinator", refuse)
 
 
 @pytest.mark.usefixtures("refuses_ranks")

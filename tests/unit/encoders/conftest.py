@@ -18,6 +18,7 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.config import FEATURES_VERSION
 from virnucpro.encoders.composition.features import DIM
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
+from virnucpro.encoders.genes import config as genes
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.plugin.config import open_plugin
 from virnucpro.encoders.registry import open_spec
@@ -158,7 +159,7 @@ def prost_t5(t5, tmp_path, roughen):
 def genes_spec(folder):
     """Return the spec of an encoder of genes whose codon scores are random."""
     rng = np.random.default_rng(1)
-    shapes = GenesConfig(1).tensor_shapes()
+    shapes = GenesConfig(genes.FEATURES_VERSION).tensor_shapes()
     tensors = {
         "scores": rng.integers(-16, 17, shapes["scores"]).astype(np.int16),
         "means": rng.random(shapes["means"], np.float32),
@@ -166,7 +167,9 @@ def genes_spec(folder):
         "values": np.array([0], np.uint8),
     }
     save_numpy(tensors, folder / "genes.safetensors")
-    return GenesConfig(1).spec("genes", folder, {"weights": "genes.safetensors"})
+    return GenesConfig(genes.FEATURES_VERSION).spec(
+        "genes", folder, {"weights": "genes.safetensors"}
+    )
 
 
 @pytest.fixture
