@@ -150,7 +150,7 @@ static int digit(int64_t value, const int *limits, int n) {
 }
 
 /* Find the best steps, as `coding_path._search`: scores are multiples of ROOM, and ranks of the
-   options are added to them. */
+   options are added to them. 32 bits suffice for spans of 4,000 bases and scores of 32 units. */
 static void search_path(Span *span, const int16_t *scores) {
     Best *best = span->best + 1; /* best[i]: after i bases */
     for (int i = -1; i < 3 && i <= span->length; i++) best[i] = (Best){{NEVER, NEVER}, 0};

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
@@ -334,7 +335,9 @@ def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
         if len(header) == _HEADER_BYTES:
             raise _long_header(path, header)
         header = header.rstrip(b"\r\n")
-        if not header and not any(map(bytes.strip, stream)):
+        if not header:
+            if any(map(bytes.strip, iter(partial(stream.read, _BLOCK_BYTES), b""))):
+                raise _invalid_fastq(path, number, "", "its first line is blank")
             return
         letters, dropped = _line(stream, most)
         plus = stream.readline(_HEADER_BYTES).rstrip(b"\r\n")
@@ -349,11 +352,17 @@ def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
         elif len(qualities) != len(letters):
             problem = f"{len(letters):,} letters, but {len(qualities):,} qualities"
         if problem:
-            name = shortened(header[1:].decode(errors="replace"))
-            raise InputError(
-                f"{path}: record {number} ({name}): {problem}; repair the file or create it again"
-            )
+            name = header.removeprefix(b"@").decode(errors="replace")
+            problem += "" if stream.peek(1) else ", and the file ends there"
+            raise _invalid_fastq(path, number, name, problem)
         yield Entry(header[1:], letters, qualities, dropped)
+
+
+def _invalid_fastq(path: Input, number: int, name: str, problem: str) -> InputError:
+    return InputError(
+        f"{path}: record {number} at line {4 * number - 3:,} ({shortened(name)}): {problem}; "
+        "repair the file or create it again"
+    )
 
 
 def _line(stream: BinaryIO, most: int) -> tuple[bytes, int]:

@@ -110,21 +110,25 @@ REFUSED = {
     "binary data after a name": (b">a\n\x00\x01\x02", "'\\x00'", "give a file of nucleotide"),
     "a NUL in a name": (b">a\0b\nACGT\n", "record 1", "give a FASTA or FASTQ"),
     "text": (b"dear diary\n", "starts with b'dear diary", "give a file of sequences"),
-    "FASTQ cut short": (fastq((b"r", b"ACGT"))[:8], "(r): its third line", "repair the file"),
+    "FASTQ cut short": (
+        fastq((b"r", b"ACGT"))[:8],
+        "a record has four lines, and the file ends there",
+        "repair the file",
+    ),
     "FASTQ with few qualities": (
         b"@r\nACGT\n+\nIII\n",
-        "record 1 (r): 4 letters, but 3 qualities",
+        "record 1 at line 1 (r): 4 letters, but 3 qualities",
         "repair the file",
     ),
     "FASTQ with another name": (b"@r\nA\n+s\nI\n", "name of another record", "repair the file"),
     "FASTQ with a blank line": (
         fastq((b"r", b"A")) + b"\n" + fastq((b"s", b"A")),
-        "record 2 (): its first line does not begin with @",
+        "record 2 at line 5 (): its first line is blank; repair",
         "repair the file",
     ),
     "FASTQ with unequal bytes that are not ASCII": (
         b"@r\n\xe9AAA\n+\nIIIIII\n",
-        "record 1 (r): 4 letters, but 6 qualities",
+        "record 1 at line 1 (r): 4 letters, but 6 qualities",
         "repair the file",
     ),
     "FASTQ of several lines": (b"@r\nAC\nGT\n+\nII\nII\n", "has four lines", "repair the file"),
@@ -343,6 +347,13 @@ contents = st.lists(
     st.tuples(names, st.lists(st.text("ACGTN", max_size=9), max_size=4)), max_size=6
 )
 sizes = st.integers(1, 17)
+
+
+def test_what_follows_a_blank_line_of_fastq_is_not_read_into_memory():
+    blocks = iter([fastq((b"r", b"A")), b"\n", *[b"A" * (1 << 20)] * 64])
+    with pytest.raises(InputError, match=r"record 2 at line 5 .*blank"):
+        list(split_fastq(blocks, "a.fq"))
+    assert len(list(blocks)) > 32
 
 
 def in_blocks(content, size):

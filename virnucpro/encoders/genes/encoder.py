@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from virnucpro.arrays import Float32Array, IntArray
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.encoder import LettersEncoder, letters_of
+from virnucpro.encoders.composition.letters import UNKNOWN_CODON
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.evidence import cut
-from virnucpro.encoders.genes.genes import SPAN, Scores
+from virnucpro.encoders.genes.genes import HIGHEST_SCORE, SPAN, Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
 from virnucpro.encoders.genes.words import Keys, Scanned, WordTable, scan
 from virnucpro.encoders.weights.shapes import stored_tensors
@@ -106,9 +107,15 @@ def load(spec: EncoderSpec, config: GenesConfig, *_: str) -> GenesEncoder:
                 f"{path}: tensor {name!r} has the type {found[name].dtype}, not {kind}. Get the "
                 "bundle again."
             )
+    scores = found["scores"]
+    if scores[:, UNKNOWN_CODON:].any() or np.abs(scores.astype(np.int64)).max() > HIGHEST_SCORE:
+        raise BundleError(
+            f"{path}: tensor 'scores' has a score beyond {HIGHEST_SCORE}, or of an unknown codon. "
+            "Get the bundle again."
+        )
     table = WordTable(found["keys"], found["values"])
     return GenesEncoder(
-        spec.name, config.dim, config.view, letters_of, found["scores"], table, found["means"]
+        spec.name, config.dim, config.view, letters_of, scores, table, found["means"]
     )
 
 

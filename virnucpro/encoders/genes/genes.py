@@ -29,6 +29,8 @@ GC_CLASSES: Final = 8
 """Classes of GC content, 10 % each; the first one ends at 20 %, the last one starts at 80 %."""
 UNIT: Final = 8
 """Codon scores are integers, in nats divided by this."""
+HIGHEST_SCORE: Final = 4 * UNIT
+"""Highest absolute score of a codon, and that of a stop; sums of many spans have 32 bits."""
 STRANDS: Final = 2
 FRAMES: Final = 6
 CODE: Final = genetic_code(11)

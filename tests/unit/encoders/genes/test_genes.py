@@ -222,6 +222,8 @@ def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, 
         ({"keys": np.empty(0, np.uint32), "values": np.empty(0, np.uint8)}, "keys.*shape"),
         ({"values": np.zeros(3, np.uint8)}, "values.*shape"),
         ({"means": np.zeros(WIDTH, np.float16)}, "float16, not float32"),
+        ({"scores": np.full((8, 128), 1, np.int16)}, "of an unknown codon"),
+        ({"scores": np.tile(np.int16([33] + [0] * 127), (8, 1))}, "a score beyond 32"),
     ],
 )
 def test_invalid_weights_are_refused(spec_with, tensors, change, told):

@@ -8,6 +8,7 @@ import numpy as np
 from virnucpro.encoders.genes.genes import (
     FRAMES,
     GC_CLASSES,
+    HIGHEST_SCORE,
     IS_STOP,
     UNIT,
     Scores,
@@ -16,8 +17,6 @@ from virnucpro.encoders.genes.genes import (
 )
 
 _LEAST: Final = 200
-_MOST: Final = 4 * UNIT
-"""Largest absolute score of a codon, and the score of a stop with the other sign."""
 
 
 def learn_scores(spans: Sequence[bytes]) -> Scores:
@@ -42,6 +41,6 @@ def learn_scores(spans: Sequence[bytes]) -> Scores:
     odds = np.log(genes / genes.sum(axis=1, keepdims=True))
     odds -= np.log(others / others.sum(axis=1, keepdims=True))
     scores = np.zeros((GC_CLASSES, 128), np.int16)
-    scores[:, :64] = np.clip(np.rint(UNIT * odds), -_MOST, _MOST)
-    scores[:, IS_STOP] = -_MOST
+    scores[:, :64] = np.clip(np.rint(UNIT * odds), -HIGHEST_SCORE, HIGHEST_SCORE)
+    scores[:, IS_STOP] = -HIGHEST_SCORE
     return scores
