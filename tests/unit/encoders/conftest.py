@@ -160,8 +160,10 @@ def genes_spec(folder):
     """Return the spec of an encoder of genes whose codon scores are random."""
     rng = np.random.default_rng(1)
     shapes = GenesConfig(genes.FEATURES_VERSION).tensor_shapes()
+    scores = rng.integers(-16, 17, shapes["scores"]).astype(np.int16)
+    scores[:, 64:] = 0  # of unknown codons
     tensors = {
-        "scores": rng.integers(-16, 17, shapes["scores"]).astype(np.int16),
+        "scores": scores,
         "means": rng.random(shapes["means"], np.float32),
         "keys": np.array([1], np.uint32),
         "values": np.array([0], np.uint8),
