@@ -301,13 +301,13 @@ def _in_block(
     scored = np.isfinite(log_odds)
     logits = calls.logits()[place]
     evidence, costs, of_span = evidence_of(log_odds, first), _COSTS, np.full(len(owner), np.nan)
-    if spans is not None and calibration.records is not None:
+    of_records = None if spans is None else calibration.records
+    if spans is not None and of_records is not None:
         record, middle = chosen[owner], (starts + ends) // 2
-        local, of_span = local_log_odds(spans, record, middle, logits, calibration.records)
+        local, of_span = local_log_odds(spans, record, middle, logits, of_records)
         evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * local).astype(np.int64)
         costs = _COSTS_WITH_SPANS
     viral = without_short_ends(viral_windows(evidence, first, costs), owner)
-    of_records = calibration.records if costs is _COSTS_WITH_SPANS else None
     stretch = owner
 
     def total(values: AnyArray, chosen: BoolArray = scored) -> FloatArray:
@@ -322,7 +322,6 @@ def _in_block(
         counted = n_scored.astype(np.int64)
         with np.errstate(invalid="ignore"):
             logit = total(logits) / n_scored
-            score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
             if of_records is None:
                 odds = calibration.log_odds(logit, counted, n_bases)
                 break
@@ -332,6 +331,8 @@ def _in_block(
         # Its best windows found a stretch, and its genes as a whole may deny it.
         denied = viral[heads] & (odds < _LEAST_ODDS)
         viral[np.repeat(denied, sizes)] = False
+    with np.errstate(invalid="ignore"):
+        score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
     cut_starts, cut_ends = window_spans(starts, ends, owner)
     return Regions(
         record=chosen[owner[heads]],

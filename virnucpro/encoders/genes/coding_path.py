@@ -117,9 +117,10 @@ def _search(scores: NDArray[np.int16]) -> tuple[ByteArray, ByteArray, IntArray]:
     Returns
     -------
     tuple
-        ``(width + 1, 2, n)``: the step before the codon of a strand that ends after so many bases;
-        ``(width + 1, n)``: 0 where it is best to be outside since the base before, otherwise 1 plus
-        the strand of the codon that ends; ``(n,)``: the score of the path.
+        The first two have a row for each number of bases before an end. ``(width + 1, 2, n)``: the
+        step before the codon of each strand that ends there; ``(width + 1, n)``: 1 plus the strand
+        of the codon that best ends there, 0 if it is better to be outside; ``(n,)``: the score of
+        the path.
     """
     width, _, n = scores.shape
     # All scores are multiples of `_ROOM`: of options with a rank added, the highest is the first
