@@ -105,8 +105,10 @@ def test_a_stop_signal_works_at_any_moment_of_the_start(turn, tmp_path, no_orpha
         time.sleep(dice.uniform(0.15, 1.3))
         process.send_signal(signum)
         _, message = process.communicate(timeout=60)
+        no_orphan(process.pid)
+        if "Could not import runpy module" in message:
+            continue  # the interpreter itself was hit, before it reads the command
         ended = {-signum, 128 + signum}  # the first before the command handles signals
         assert process.returncode in ended, message
         assert "Traceback" not in message
         assert "Exception" not in message
-        no_orphan(process.pid)
