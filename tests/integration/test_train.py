@@ -420,7 +420,7 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, mon
     assert not (folder / "bundle").exists()
 
 
-def refuse(*_):
+def refuse(*_, **__):
     raise KeyError
 
 

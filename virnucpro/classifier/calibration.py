@@ -18,6 +18,8 @@ from virnucpro.arrays import FloatArray, IntArray, RealArray, large_array, slice
 from virnucpro.classifier.call_options import PRESETS
 from virnucpro.errors import BundleError
 
+_SHIFTS: Final = (0.01, 0.03)
+"""Frame shifts per codon of the coding path in genes without errors, and with errors of 5 %."""
 LOGIT_LIMIT: Final = 30.0
 """Largest absolute logit of a window; a float32 score of 0 would have an infinite logit."""
 _RANKED_AT_ONCE: Final = 1 << 19
@@ -31,6 +33,20 @@ def log_ratio(others: RealArray, virus: RealArray) -> FloatArray:
         logit = np.log(virus.astype(np.float64)) - np.log(others)
     limited: FloatArray = np.clip(logit, -LOGIT_LIMIT, LOGIT_LIMIT)
     return limited
+
+
+def share_of_errors(shifts: FloatArray, codons: FloatArray) -> FloatArray:
+    """Return how much sequences resemble reads with errors of 5 %, from 0 to 1.
+
+    Parameters
+    ----------
+    shifts, codons
+        ``(n,)``, frame shifts and codons of the coding path; NaN if they are not known.
+    """
+    low, high = _SHIFTS
+    share = (shifts / np.maximum(codons, 1) - low) / (high - low)
+    found: FloatArray = np.clip(np.nan_to_num(share), 0, 1)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +92,8 @@ class RecordCalibration:
         The factors at each of `lengths`.
     limit
         Largest absolute log odds.
+    with_errors
+        The calibration of sequences with errors of 5 %; None if it is the same.
     """
 
     lengths: tuple[float, ...]
@@ -83,9 +101,14 @@ class RecordCalibration:
     windows: tuple[float, ...]
     offset: tuple[float, ...]
     limit: float
+    with_errors: "RecordCalibration | None" = None
 
     def log_odds(
-        self, record_logit: FloatArray, logit: FloatArray, length: FloatArray | IntArray
+        self,
+        record_logit: FloatArray,
+        logit: FloatArray,
+        length: FloatArray | IntArray,
+        errors: FloatArray | None = None,
     ) -> FloatArray:
         """Return the log odds of each record at a prevalence of one half.
 
@@ -96,6 +119,9 @@ class RecordCalibration:
             the two only.
         length
             ``(n,)``, known bases of each record.
+        errors
+            ``(n,)``, `share_of_errors` of each record: the share that `with_errors` has in its log
+            odds. None: no record has errors.
 
         Returns
         -------
@@ -109,6 +135,8 @@ class RecordCalibration:
         known = ~(np.isnan(record_logit) & np.isnan(logit))
         total = record * np.nan_to_num(record_logit) + windows * np.nan_to_num(logit) + offset
         odds: FloatArray = np.where(known, np.clip(total, -self.limit, self.limit), np.nan)
+        if errors is not None and self.with_errors is not None:
+            odds += errors * (self.with_errors.log_odds(record_logit, logit, length) - odds)
         return odds
 
 
@@ -275,7 +303,8 @@ def _records(content: Mapping[str, Any] | None) -> RecordCalibration | None:
         return None
     names = ("lengths", "record", "windows", "offset")
     factors = {name: tuple(map(float, content[name])) for name in names}
-    return RecordCalibration(**factors, limit=float(content["limit"]))
+    with_errors = _records(content.get("with_errors"))
+    return RecordCalibration(**factors, limit=float(content["limit"]), with_errors=with_errors)
 
 
 def _problem(calibration: Calibration) -> str:
@@ -297,7 +326,9 @@ def _problem(calibration: Calibration) -> str:
 
 
 def _problem_of_records(calibration: RecordCalibration) -> str:
-    *factors, limit = astuple(calibration)
+    *factors, limit, _ = astuple(calibration)
+    if calibration.with_errors and (problem := _problem_of_records(calibration.with_errors)):
+        return problem
     lengths = np.array(factors[0])
     if not len(lengths) or {len(values) for values in factors} != {len(lengths)}:
         return "of records needs one value of each factor for each length"

@@ -28,7 +28,7 @@ from virnucpro.arrays import (
     Int32Array,
     IntArray,
 )
-from virnucpro.classifier.calibration import log_ratio
+from virnucpro.classifier.calibration import log_ratio, share_of_errors
 from virnucpro.encoders.genes.inputs import FACTS
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.spec import RecordStatus
@@ -185,6 +185,10 @@ class RecordScores:
     best_window: IntArray
     evidence: ByteArray
     status: ByteArray
+
+    def errors(self, rows: IntArray | slice = slice(None)) -> FloatArray:
+        """Return `share_of_errors` of some records; 0 if it is not known."""
+        return share_of_errors(self.fact("frame shifts")[rows], self.fact("path codons")[rows])
 
     def fact(self, name: str) -> FloatArray:
         """Return the fact of this name, one of `FACTS`, (n_records,); NaN if it is not known."""

@@ -229,7 +229,8 @@ def _log_odds(
     length = records.length.astype(np.float64)
     if quality is not None:
         length *= np.where(np.isnan(quality.known), 1, quality.known)
-    return calibration.records.log_odds(records.record_logit, records.logit, length)
+    of_records = calibration.records
+    return of_records.log_odds(records.record_logit, records.logit, length, records.errors())
 
 
 def _abstentions(

@@ -164,6 +164,7 @@ def local_log_odds(
     middle: IntArray,
     logit: FloatArray,
     calibration: RecordCalibration,
+    errors: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the evidence of spans by window, and the logit of the window's span.
 
@@ -175,6 +176,8 @@ def local_log_odds(
         As for `SpanScores.of_windows`; windows of a span are neighbours.
     logit
         ``(n,)``, logits of windows; NaN without a score.
+    errors
+        ``(n,)``, `share_of_errors` of each window's record.
 
     Returns
     -------
@@ -188,7 +191,7 @@ def local_log_odds(
     n_scored = np.bincount(owner, scored, len(heads))
     with np.errstate(invalid="ignore"):
         mean = np.bincount(owner[scored], logit[scored], len(heads)) / n_scored
-    odds = calibration.log_odds(of_span[heads], mean, n_bases[heads])
+    odds = calibration.log_odds(of_span[heads], mean, n_bases[heads], errors[heads])
     odds[np.isnan(of_span[heads])] = 0
     return (odds / sizes)[owner], of_span
 
@@ -271,11 +274,12 @@ def find_regions(
     able &= (calls.reason == Reason.NONE) | (calls.reason == Reason.UNCERTAIN)
     prevalence = calls.prevalence.value if calls.prevalence else 0.5
     spans = None if calibration.records is None else spans
-    parts = [_in_block(index, windows, np.zeros(0, np.int64), calibration, prevalence, spans)]
+    given = calibration, prevalence, spans
+    parts = [_in_block(index, windows, np.zeros(0, np.int64), np.empty(0), *given)]
     for first, last in record_blocks(index):
         chosen = first + np.flatnonzero(able[first:last])
         if len(chosen):
-            parts.append(_in_block(index, windows, chosen, calibration, prevalence, spans))
+            parts.append(_in_block(index, windows, chosen, records.errors(chosen), *given))
     names = [field.name for field in fields(Regions)]
     return Regions(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -284,6 +288,7 @@ def _in_block(
     index: SequenceIndex,
     windows: WindowBlocks,
     chosen: IntArray,
+    errors: FloatArray,
     calibration: Calibration,
     prevalence: float,
     spans: SpanScores | None,
@@ -304,7 +309,8 @@ def _in_block(
     of_records = None if spans is None else calibration.records
     if spans is not None and of_records is not None:
         record, middle = chosen[owner], (starts + ends) // 2
-        local, of_span = local_log_odds(spans, record, middle, logits, of_records)
+        own = errors[owner]
+        local, of_span = local_log_odds(spans, record, middle, logits, of_records, own)
         evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * local).astype(np.int64)
         costs = _COSTS_WITH_SPANS
     viral = without_short_ends(viral_windows(evidence, first, costs), owner)
@@ -327,7 +333,7 @@ def _in_block(
                 break
             known = np.isfinite(of_span)
             by_spans = total(of_span, known) / total(known, known)
-            odds = of_records.log_odds(by_spans, logit, n_bases)
+            odds = of_records.log_odds(by_spans, logit, n_bases, errors[owner[heads]])
         # Its best windows found a stretch, and its genes as a whole may deny it.
         denied = viral[heads] & (odds < _LEAST_ODDS)
         viral[np.repeat(denied, sizes)] = False

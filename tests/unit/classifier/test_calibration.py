@@ -15,6 +15,7 @@ from virnucpro.classifier.calibration import (
     RecordCalibration,
     q_values,
     read_calibration,
+    share_of_errors,
 )
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import BundleError
@@ -239,6 +240,26 @@ def test_log_odds_of_a_record_join_pieces_and_windows_by_length(record, windows,
 
 
 @pytest.mark.parametrize(
+    ("shifts", "codons", "odds"),
+    [
+        (0.0, 1_000.0, 1.0),
+        (10.0, 1_000.0, 1.0),
+        (20.0, 1_000.0, 0.0),
+        (30.0, 1_000.0, -1.0),
+        (90.0, 1_000.0, -1.0),
+        (0.0, 0.0, 1.0),
+        (math.nan, math.nan, 1.0),
+    ],
+)
+def test_frame_shifts_choose_between_the_calibrations(shifts, codons, odds):
+    own = {**RECORDS_CONTENT, "with_errors": {**RECORDS_CONTENT, "record": [0.5, 0]}}
+    records = read_calibration({**CONTENT, "records": own}, "here").records
+    errors = share_of_errors(np.array([shifts]), np.array([codons]))
+    found = records.log_odds(np.array([2.0]), np.array([1.0]), np.array([5_000]), errors)
+    assert found == pytest.approx([odds])
+
+
+@pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({}, ""),
@@ -248,6 +269,8 @@ def test_log_odds_of_a_record_join_pieces_and_windows_by_length(record, windows,
         ({"lengths": [0, 500]}, "ascending lengths"),
         ({"offset": [0, math.inf]}, "finite factors"),
         ({"limit": 0}, "not positive"),
+        ({"with_errors": {**RECORDS_CONTENT, "limit": -1}}, "not positive"),
+        ({"with_errors": {"lengths": [1]}}, "missing or invalid field"),
         ({"limit": None}, "missing or invalid field"),
         ({"windows": 1}, "missing or invalid field"),
     ],

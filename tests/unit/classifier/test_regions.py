@@ -58,7 +58,7 @@ def run_of(records, *, reason=Reason.NONE):
         window_ends=starts + WINDOW,
     )
     status = np.where(scored, Status.SCORED, Status.NO_OPEN_FRAME).astype(np.uint8)
-    of_records = SimpleNamespace(n_windows=counts, status=status)
+    of_records = SimpleNamespace(n_windows=counts, status=status, errors=np.zeros_like)
     codes = np.full(len(records), reason, np.uint8)
     decision = RecordCalls(*[codes] * 7, None)
     return index, calls, of_records, decision, CALIBRATION

@@ -86,7 +86,9 @@ def test_the_log_odds_of_a_span_are_shared_by_its_windows(run):
     spans = SpanScores.of(scores.index, scores.coverage, len(scores.classes))
     record, middle = np.array([1, 1, 1, 1, 0]), np.array([100, 600, 2_900, 3_100, 100])
     logit = np.array([2.0, np.nan, 4.0, 1.0, 5.0])
-    found, of_span = local_log_odds(spans, record, middle, logit, CALIBRATION)
+    found, of_span = local_log_odds(
+        spans, record, middle, logit, CALIBRATION, np.zeros(len(record))
+    )
     first, second = of_span[0], of_span[3]
     assert of_span[:3].tolist() == [first] * 3 != [second] * 3
     np.testing.assert_allclose(found[:3], np.full(3, (first + 0.5 * 3 - 1) / 3))

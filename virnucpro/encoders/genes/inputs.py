@@ -26,6 +26,8 @@ FACTS: Final = (
     "words of genes",
     "known viral words",
     "known host words",
+    "path codons",
+    "frame shifts",
 )
 """Numbers of a piece that explain its score; the last columns of its vector."""
 
@@ -129,9 +131,9 @@ def _facts(part: Mapping[str, Float32Array], words: Float32Array) -> Float32Arra
     switches = part["gaps"][:, len(part["gaps"].T) // 2 :].sum(axis=1)
     by_side = words[:, 1:].reshape(len(words), len(SIDES), LEVELS).sum(axis=2)
     viral, host = by_side[:, :2].sum(axis=1), by_side[:, 2:].sum(axis=1)
-    return np.column_stack(
-        (genes, complete, codons, part["bases"][:, 0], switches, words[:, 0], viral, host)
-    )
+    path, _, shifts, *_ = part["steps"].T
+    of_genes = (genes, complete, codons, part["bases"][:, 0], switches)
+    return np.column_stack((*of_genes, words[:, 0], viral, host, path, shifts))
 
 
 def _log(values: Float32Array) -> FloatArray:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from virnucpro.classifier.calibration import PlattLine, Preset
 from virnucpro.classifier.call_options import PresetName
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import InputError
+from virnucpro.lab.training.draw import PieceKind
 from virnucpro.lab.training.folds import logits_of_folds
 from virnucpro.lab.training.genomes import Group, are_viral
 from virnucpro.lab.training.network import Ensemble, Examples, train
@@ -102,14 +102,14 @@ class Calibrated:
 def cross_validate(
     examples: Examples,
     groups: Sequence[Group],
-    pieces: Mapping[int, Pieces],
+    pieces: Mapping[PieceKind, Pieces],
     folds: Mapping[str, int],
     settings: NetworkSettings,
     seed: int,
     reporter: Reporter,
     folder: Path,
-) -> dict[int, FloatArray]:
-    """Return, by length, the mean logit of each piece by an ensemble without the piece's group.
+) -> dict[PieceKind, FloatArray]:
+    """Return, by kind, the mean logit of each piece by an ensemble without the piece's group.
 
     The logits of each finished fold are kept in `folder`. A second call with equal arguments and
     the same version of torch reads them; damaged and other files are replaced.
@@ -119,7 +119,7 @@ def cross_validate(
     groups
         Group of each training window.
     pieces
-        Pieces of each length in bases.
+        Pieces of each kind.
     folds
         Fold of each group's name.
     reporter
@@ -127,25 +127,23 @@ def cross_validate(
     """
     of_window = np.array([folds[name] for _, name in groups])
 
-    def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
+    def logits_of(fold: int, inside: Mapping[PieceKind, BoolArray]) -> dict[PieceKind, FloatArray]:
         reporter.stage(f"training for fold {fold + 1} of {max(folds.values()) + 1}")
         ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.finished)
-        return {
-            length: pieces[length].select(mask).logits(ensemble) for length, mask in inside.items()
-        }
+        return {kind: pieces[kind].select(mask).logits(ensemble) for kind, mask in inside.items()}
 
     key = _key(examples, pieces, groups, folds, settings, seed)
-    of_pieces = {length: of_length.groups for length, of_length in pieces.items()}
+    of_pieces = {kind: of_kind.groups for kind, of_kind in pieces.items()}
     return logits_of_folds(folder / "fold", key, of_pieces, folds, logits_of)
 
 
-def _key(examples: Examples, pieces: Mapping[int, Pieces], *others: object) -> str:
+def _key(examples: Examples, pieces: Mapping[PieceKind, Pieces], *others: object) -> str:
     """Return a digest of the arguments that decide the logits of a fold."""
     digest = hashlib.sha256(repr((others, torch.__version__)).encode())
     arrays = [examples.features, examples.classes, examples.viral, examples.groups]
-    for length, of_length in pieces.items():
-        digest.update(repr((length, of_length.groups)).encode())
-        arrays += [of_length.features, of_length.first]
+    for kind, of_kind in pieces.items():
+        digest.update(repr((kind, of_kind.groups)).encode())
+        arrays += [of_kind.features, of_kind.first]
     for array in (*arrays, examples.weights):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -190,9 +188,10 @@ def calibrate(
 
 def calibrate_records(
     calibrated: Sequence[Calibrated],
-    records: Mapping[int, FloatArray],
-    windows: Mapping[int, FloatArray],
-    pieces: Mapping[int, Pieces],
+    records: Mapping[PieceKind, FloatArray],
+    windows: Mapping[PieceKind, FloatArray],
+    errors: Mapping[PieceKind, FloatArray],
+    pieces: Mapping[PieceKind, Pieces],
     folds: Mapping[str, int],
 ) -> tuple[list[Calibrated], dict[str, Any]]:
     """Fit the calibration by both logits for each of the calibrated lengths.
@@ -202,7 +201,9 @@ def calibrate_records(
     calibrated
         The calibration by windows alone.
     records, windows
-        Logit of the record head and mean logit of the windows of each piece, by length in bases.
+        Logit of the record head and mean logit of the windows of each piece.
+    errors
+        `share_of_errors` of each piece.
 
     Returns
     -------
@@ -210,21 +211,25 @@ def calibrate_records(
         The calibrated classes, and the section ``records`` of the calibration.
     """
     lengths = [of_length.length_class.bases for of_length in calibrated]
-    n_others = [int((~pieces[length].viral).sum()) for length in lengths]
+    n_others = [int((~pieces[PieceKind(length)].viral).sum()) for length in lengths]
     limit = supported(round(float(np.mean(n_others))))
     found, fitted = [], []
     for of_length, bases in zip(calibrated, lengths, strict=True):
-        groups, record, window = pieces[bases].groups, records[bases], windows[bases]
+        kinds = [kind for kind in pieces if kind.bases == bases]
+        n, groups = len(pieces[kinds[0]].groups), [g for kind in kinds for g in pieces[kind].groups]
+        record, window, error = (
+            np.concatenate([of[kind] for kind in kinds]) for of in (records, windows, errors)
+        )
         left_out, length = np.zeros(len(groups)), np.full(len(groups), bases)
         fold_of = np.array([folds[name] for _, name in groups])
         for fold in np.unique(fold_of):
-            inside = fold_of == fold
-            others = list(compress(groups, ~inside))
-            part = fit_length(bases, record[~inside], window[~inside], others, limit)
-            left_out[inside] = part.log_odds(record[inside], window[inside], length[inside])
-        fitted.append(fit_length(bases, record, window, groups, limit))
-        log_odds = fitted[-1].log_odds(record, window, length)
-        found.append(replace(of_length, log_odds=log_odds, held_out=left_out))
+            own, rest = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
+            known = [groups[row] for row in rest]
+            part = fit_length(bases, record[rest], window[rest], error[rest], known, limit)
+            left_out[own] = part.log_odds(record[own], window[own], length[own], error[own])
+        fitted.append(fit_length(bases, record, window, error, groups, limit))
+        log_odds = fitted[-1].log_odds(record, window, length, error)
+        found.append(replace(of_length, log_odds=log_odds[:n], held_out=left_out[:n]))
     return found, as_json(fitted)
 
 

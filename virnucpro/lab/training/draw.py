@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,8 @@ _MOST_BASES = 400_000
 
 _WITH_ERRORS = 1 / 3
 _MOST_ERRORS = 0.06
+READ_ERRORS = 0.05
+"""Rate of errors of pieces for the calibration of long reads."""
 _KINDS = (0.4, 0.35)
 """Shares of substitutions and deletions; the other errors are insertions."""
 
@@ -60,6 +63,13 @@ class Crops:
 
 CROPS = Crops((150, 1000), between=True)
 """Default lengths of the windows for training."""
+
+
+class PieceKind(NamedTuple):
+    """Pieces for evaluation of one length in bases; those with `errors` have `READ_ERRORS`."""
+
+    bases: int
+    errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from virnucpro.lab.training.cross_validation import (
     choose_presets,
     cross_validate,
 )
-from virnucpro.lab.training.draw import Drawn
+from virnucpro.lab.training.draw import Drawn, PieceKind
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
 from virnucpro.lab.training.platt import realised_fdr
@@ -119,20 +119,23 @@ def fit_head(
     logits = cross_validate(
         examples, windows.crops.groups, pieces, folds, settings, seed, reporter, folder
     )
-    calibrated = calibrate(logits, pieces, windows.classes, folds, reporter.warn)
+    clean = {kind.bases: own for kind, own in pieces.items() if not kind.errors}
+    clean_logits = {bases: logits[PieceKind(bases)] for bases in clean}
+    calibrated = calibrate(clean_logits, clean, windows.classes, folds, reporter.warn)
     calibration: dict[str, Any] = {"lines": [asdict(of_length.line) for of_length in calibrated]}
     record = None
     if records:
         reporter.stage("reading the genes of all genomes")
         training = RecordTraining(records, seed, settings)
-        drawn = {length: of_length.pieces for length, of_length in windows.tiled.items()}
+        drawn = {kind: tiled.pieces for kind, tiled in windows.tiled.items()}
         record_logits = training.cross_validate(drawn, folds, reporter, folder)
+        errors = training.errors(drawn)
         calibrated, calibration["records"] = calibrate_records(
-            calibrated, record_logits, logits, pieces, folds
+            calibrated, record_logits, logits, errors, pieces, folds
         )
         reporter.stage("training the record head on all groups")
         record = training.fit_all(reporter.finished).tensors()
-    presets = choose_presets(calibrated, pieces, reporter.warn)
+    presets = choose_presets(calibrated, clean, reporter.warn)
     reporter.stage("training on all groups")
     ensemble = train(examples, settings, seed, reporter.finished)
     tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
@@ -147,12 +150,12 @@ def fit_head(
             "min_scored": _LEAST_SCORED,
             "gc": _gc_range(windows.crops),
         },
-        metrics=accuracy_figures(calibrated, pieces, presets["default"].viral, seed),
+        metrics=accuracy_figures(calibrated, clean, presets["default"].viral, seed),
         settings=asdict(settings),
         held_out={
             of_length.length_class.bases: _rows(
-                windows.tiled[of_length.length_class.bases].pieces,
-                logits[of_length.length_class.bases],
+                windows.tiled[PieceKind(of_length.length_class.bases)].pieces,
+                clean_logits[of_length.length_class.bases],
                 of_length.held_out,
             )
             for of_length in calibrated

@@ -81,7 +81,9 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
         _prepare(folder, settings, execution)
         reporter.stage("drawing windows")
-        windows = draw_training_windows(genomes, training.seed, training.crops, model.window)
+        windows = draw_training_windows(
+            genomes, training.seed, training.crops, model.window, errors=settings["records"]
+        )
         windows.write(folder / _WINDOWS)
         features, has_item = _features(folder, model, execution, reporter)
         windows = windows.select(has_item)

@@ -14,11 +14,14 @@ from virnucpro.errors import InputError
 from virnucpro.lab.training.cross_validation import Pieces
 from virnucpro.lab.training.draw import (
     CROPS,
+    READ_ERRORS,
     WINDOW,
     Crops,
     Drawn,
+    PieceKind,
     draw_crops,
     draw_pieces,
+    with_errors,
 )
 from virnucpro.lab.training.genomes import Genome
 from virnucpro.lab.training.platt import LengthClass, length_classes
@@ -70,13 +73,13 @@ class TrainingWindows:
     crops
         The training windows.
     tiled
-        Pieces, their windows and bounds, by length in bases.
+        Pieces, their windows and bounds, by kind.
     classes
         Classes of records that can have a calibration; they have the lengths of the pieces.
     """
 
     crops: Drawn
-    tiled: Mapping[int, Tiled]
+    tiled: Mapping[PieceKind, Tiled]
     classes: tuple[LengthClass, ...]
 
     def write(self, path: Path) -> None:
@@ -85,19 +88,21 @@ class TrainingWindows:
             for number, window in enumerate(self._all()):
                 stream.write(b">%d\n%b\n" % (number, window))
 
-    def split(self, features: NDArray[np.float32]) -> tuple[NDArray[np.float32], dict[int, Pieces]]:
+    def split(
+        self, features: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], dict[PieceKind, Pieces]]:
         """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
         end = len(self.crops.bases)
         crops, pieces = features[:end], {}
-        for length, of_length in self.tiled.items():
-            start, end = end, end + len(of_length.windows)
-            pieces[length] = Pieces(of_length.pieces.groups, features[start:end], of_length.first)
+        for kind, tiled in self.tiled.items():
+            start, end = end, end + len(tiled.windows)
+            pieces[kind] = Pieces(tiled.pieces.groups, features[start:end], tiled.first)
         return crops, pieces
 
     def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
         """Return the windows for which `chosen` is True; ``(n,)``, in the order of `split`.
 
-        Pieces without a chosen window are left out, and so are lengths without pieces of a class.
+        Pieces without a chosen window are left out, and so are kinds without pieces of a class.
 
         Raises
         ------
@@ -106,11 +111,11 @@ class TrainingWindows:
         """
         end = len(self.crops.bases)
         crops, tiled = self.crops.select(chosen[:end]), {}
-        for length, of_length in self.tiled.items():
-            start, end = end, end + len(of_length.windows)
-            kept = of_length.select(chosen[start:end])
+        for kind, of_kind in self.tiled.items():
+            start, end = end, end + len(of_kind.windows)
+            kept = of_kind.select(chosen[start:end])
             if len(set(kept.pieces.viral.tolist())) == 2:
-                tiled[length] = kept
+                tiled[kind] = kept
         if len(set(crops.viral.tolist())) < 2 or not tiled:
             raise InputError(
                 "no window of a class has an item, such as a stop-free stretch of 30 codons. Give "
@@ -123,7 +128,12 @@ class TrainingWindows:
 
 
 def draw_training_windows(
-    genomes: Sequence[Genome], seed: int, crops: Crops = CROPS, window: int = WINDOW
+    genomes: Sequence[Genome],
+    seed: int,
+    crops: Crops = CROPS,
+    window: int = WINDOW,
+    *,
+    errors: bool = False,
 ) -> TrainingWindows:
     """Draw the windows; the result depends on the arguments and the order of genomes alone.
 
@@ -133,6 +143,8 @@ def draw_training_windows(
         Lengths of the windows for training.
     window
         Length of a window of longer pieces.
+    errors
+        Whether to add longer pieces with errors, for the calibration of records.
     """
     tiled = {}
     classes = length_classes(window)
@@ -145,6 +157,11 @@ def draw_training_windows(
         )
         # The rule of the calls abstains for repeats.
         drawn = drawn.select(np.array([*map(is_complex, drawn.bases)], np.bool_))
-        if len(set(drawn.viral.tolist())) == 2:
-            tiled[length] = Tiled.of(drawn, window)
+        if len(set(drawn.viral.tolist())) < 2:
+            continue
+        tiled[PieceKind(length)] = Tiled.of(drawn, window)
+        if errors and not short:
+            rng = np.random.default_rng([seed, length, 1])
+            bases = [with_errors(piece, READ_ERRORS, rng) for piece in drawn.bases]
+            tiled[PieceKind(length, errors=True)] = Tiled.of(replace(drawn, bases=bases), window)
     return TrainingWindows(draw_crops(genomes, seed, crops), tiled, classes)

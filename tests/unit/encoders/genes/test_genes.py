@@ -212,6 +212,8 @@ def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, 
         "words of genes": n_words,
         "known viral words": n_words,
         "known host words": 0,
+        "path codons": pytest.approx(360, abs=24),
+        "frame shifts": pytest.approx(2, abs=2),
     }
 
 

@@ -4,6 +4,8 @@ import pytest
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.training.records.calibration import fit_length, metagenome_weights, supported
 
+NO_ERRORS = np.zeros(20_000)
+
 
 def pieces(n, seed=3):
     """Record logits are twice as far from 0 as window logits, and both have noise."""
@@ -16,7 +18,7 @@ def pieces(n, seed=3):
 
 def test_log_odds_are_calibrated_and_use_both_logits():
     record, windows, groups, viral = pieces(20_000)
-    found = fit_length(1_000, record, windows, groups, limit=20.0)
+    found = fit_length(1_000, record, windows, NO_ERRORS[: len(record)], groups, limit=20.0)
     # Log odds of a normal distribution with means +-m and deviation s are 2 m x / s ** 2.
     factors = (found.record[0], found.windows[0], found.offset[0])
     assert factors == pytest.approx((1.0, 2.0, 0.0), abs=0.15)
@@ -28,14 +30,34 @@ def test_log_odds_are_calibrated_and_use_both_logits():
 
 def test_a_logit_that_contradicts_the_other_counts_nothing():
     record, windows, groups, _ = pieces(2_000)
-    found = fit_length(500, record, -windows, groups, limit=20.0)
+    found = fit_length(500, record, -windows, NO_ERRORS[: len(record)], groups, limit=20.0)
     assert found.windows == (0.0,)
     assert found.record[0] > 0.5
 
 
+def test_pieces_with_errors_have_factors_of_their_own():
+    record, windows, groups, _ = pieces(20_000)
+    errors = (np.arange(20_000) // 40 % 2).astype(float)
+    weaker = np.where(errors > 0, 0.5, 1.0)
+    found = fit_length(1_000, record * weaker, windows * weaker, errors, groups, limit=20.0)
+    assert found.with_errors.record[0] == pytest.approx(2 * found.record[0], abs=0.3)
+    assert found.with_errors.windows[0] == pytest.approx(2 * found.windows[0], abs=0.5)
+    length = np.full(20_000, 1_000)
+    clean = fit_length(1_000, record, windows, NO_ERRORS, groups, limit=20.0)
+    expected = clean.log_odds(record, windows, length)
+    odds = found.log_odds(record * weaker, windows * weaker, length, errors)
+    assert np.abs(odds - expected).mean() < 0.2
+    between = found.log_odds(record, windows, length, np.full(20_000, 0.5))
+    ends = [found.log_odds(record, windows, length, np.full(20_000, end)) for end in (0.0, 1.0)]
+    assert between == pytest.approx(np.mean(ends, axis=0))
+    assert found.log_odds(record, windows, length).tolist() == ends[0].tolist()
+
+
 def test_log_odds_beyond_the_evidence_are_cut():
     record, windows, groups, _ = pieces(2_000)
-    found = fit_length(500, 50 * record, windows, groups, limit=supported(1_000))
+    found = fit_length(
+        500, 50 * record, windows, NO_ERRORS[: len(record)], groups, limit=supported(1_000)
+    )
     odds = found.log_odds(50 * record, windows, np.full(2_000, 500))
     assert np.abs(odds).max() == pytest.approx(np.log(1_000), abs=0.01)
 

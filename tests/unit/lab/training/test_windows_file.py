@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from virnucpro.errors import InputError
-from virnucpro.lab.training.draw import CROPS, Crops, draw_crops
+from virnucpro.lab.training.draw import CROPS, Crops, PieceKind, draw_crops
 from virnucpro.lab.training.genomes import Genome
 from virnucpro.lab.training.platt import LENGTH_CLASSES, length_classes
 from virnucpro.lab.training.windows_file import draw_training_windows
@@ -48,10 +48,17 @@ def test_classes_are_in_proportion_to_the_window():
 
 @pytest.mark.parametrize("window", [200, 500])
 def test_pieces_are_divided_into_windows_of_the_bundle(window):
-    windows = draw_training_windows(GENOMES, 1, window=window)
+    windows = draw_training_windows(GENOMES, 1, window=window, errors=True)
     lengths = [one.bases for one in length_classes(window) if one.bases <= 12_000]
-    assert list(windows.tiled) == lengths
-    for length, one in windows.tiled.items():
+    assert [kind.bases for kind in windows.tiled if not kind.errors] == lengths
+    assert {kind.bases for kind in windows.tiled if kind.errors} == {*lengths[4:]}
+    for (length, errors), one in windows.tiled.items():
+        if errors:
+            clean = windows.tiled[PieceKind(length)].pieces
+            assert one.pieces.groups == clean.groups
+            rates = [len(a) / len(b) for a, b in zip(one.pieces.bases, clean.bases, strict=True)]
+            assert np.mean(rates) == pytest.approx(1 - 0.05 * (0.35 - 0.25), abs=0.001)
+            continue
         assert max(map(len, one.windows)) == min(window, length)
         assert np.diff(one.first).tolist() == [-(-length // window)] * len(one.pieces.groups)
 

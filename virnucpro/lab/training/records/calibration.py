@@ -1,6 +1,7 @@
 """Calibration of records by both logits: that of the record head, and the mean of the windows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,12 +19,18 @@ _STEPS: Final = 30
 
 
 def fit_length(
-    bases: int, record: FloatArray, windows: FloatArray, groups: Sequence[Group], limit: float
+    bases: int,
+    record: FloatArray,
+    windows: FloatArray,
+    errors: FloatArray,
+    groups: Sequence[Group],
+    limit: float,
 ) -> RecordCalibration:
     """Fit the calibration of one length by weighted logistic regression.
 
     It is fitted where calls of a metagenome are decided: viral pieces have the weight `PRIOR`, and
-    the offset is that of a prevalence of one half. Neither logit counts negatively.
+    the offset is that of a prevalence of one half. Neither logit counts negatively. Pieces without
+    errors and those with errors are fitted at once; a piece between both has a share of each.
 
     Parameters
     ----------
@@ -31,22 +38,31 @@ def fit_length(
         Length of the pieces.
     record, windows
         ``(n,)``, logits of networks that had not seen the group of the piece.
+    errors
+        ``(n,)``, `share_of_errors` of each piece; zeros: no piece has errors.
     limit
         Largest absolute log odds, see `supported`.
     """
     viral = are_viral(groups)
     weights = metagenome_weights(groups) * np.where(viral, PRIOR, 1 - PRIOR)
     columns = np.stack((record, windows, np.ones(len(viral))), axis=1)
-    used = np.ones(3, np.bool_)
+    if errors.any():
+        columns = np.hstack((columns * (1 - errors)[:, None], columns * errors[:, None]))
+    used = np.ones((columns.shape[1] // 3, 3), np.bool_)
     while True:
-        found = np.zeros(3)
-        found[used] = _logistic(columns[:, used], viral, weights)
-        if not (found[:2] < 0).any():
+        found = np.zeros(used.shape)
+        found[used] = _logistic(columns[:, used.ravel()], viral, weights)
+        slopes = found * (1, 1, 0)
+        if slopes.min() >= 0:
             break
-        used[int(found[:2].argmin())] = False
-    found[2] += np.log((1 - PRIOR) / PRIOR)
-    by_record, by_windows, offset = ((round(coefficient, 6),) for coefficient in found.tolist())
-    return RecordCalibration((bases,), by_record, by_windows, offset, limit)
+        used.flat[slopes.argmin()] = False
+    found[:, 2] += np.log((1 - PRIOR) / PRIOR)
+    by_factor = found[:, 0], found[:, 1], found[:, 2]
+    clean, *with_errors = (
+        RecordCalibration((bases,), (of_record,), (of_windows,), (offset,), limit)
+        for of_record, of_windows, offset in zip(*map(_rounded, by_factor), strict=True)
+    )
+    return replace(clean, with_errors=with_errors[0] if with_errors else None)
 
 
 def supported(n_others: int) -> float:
@@ -79,7 +95,14 @@ def as_json(fitted: Sequence[RecordCalibration]) -> dict[str, Any]:
     """Return the section ``records`` of a calibration from those of single lengths."""
     names = ("lengths", "record", "windows", "offset")
     columns = {name: [getattr(calibration, name)[0] for calibration in fitted] for name in names}
-    return {**columns, "limit": fitted[0].limit}
+    found = {**columns, "limit": fitted[0].limit}
+    if any(calibration.with_errors for calibration in fitted):
+        found["with_errors"] = as_json([one.with_errors or one for one in fitted])
+    return found
+
+
+def _rounded(factors: FloatArray) -> list[float]:
+    return [round(factor, 6) for factor in factors.tolist()]
 
 
 def _logistic(x: FloatArray, viral: BoolArray, weights: FloatArray) -> FloatArray:

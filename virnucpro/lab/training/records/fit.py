@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -11,13 +10,15 @@ import numpy as np
 import torch
 
 from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from virnucpro.classifier.calibration import share_of_errors
 from virnucpro.classifier.head import VIRAL
+from virnucpro.encoders.genes.coding_path import STEPS
 from virnucpro.encoders.genes.evidence import LAYOUT, PARTS, cut
 from virnucpro.encoders.genes.genes import Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, WIDTH, vectors_of
 from virnucpro.encoders.genes.words import WordTable
 from virnucpro.errors import InputError
-from virnucpro.lab.training.draw import Drawn
+from virnucpro.lab.training.draw import Drawn, PieceKind
 from virnucpro.lab.training.folds import logits_of_folds
 from virnucpro.lab.training.genomes import Genome
 from virnucpro.lab.training.network import Ensemble, examples_of, train
@@ -115,19 +116,19 @@ class RecordTraining:
 
     def cross_validate(
         self,
-        pieces: Mapping[int, Drawn],
+        pieces: Mapping[PieceKind, Drawn],
         folds: Mapping[str, int],
         reporter: Reporter,
         folder: Path,
-    ) -> dict[int, FloatArray]:
-        """Return, by length, the logit of each piece by a record head without its group.
+    ) -> dict[PieceKind, FloatArray]:
+        """Return, by kind, the logit of each piece by a record head without its group.
 
         The logits of each finished fold are kept in `folder`, as by `logits_of_folds`.
 
         Parameters
         ----------
         pieces
-            Pieces of each length in bases.
+            Pieces of each kind.
         folds
             Fold of each group's name.
         reporter
@@ -135,23 +136,32 @@ class RecordTraining:
         """
         fold_of_group = np.array([folds[name] for name in self._names.tolist()])
 
-        def logits_of(fold: int, inside: Mapping[int, BoolArray]) -> dict[int, FloatArray]:
+        def logits_of(
+            fold: int, inside: Mapping[PieceKind, BoolArray]
+        ) -> dict[PieceKind, FloatArray]:
             of = f"fold {fold + 1} of {fold_of_group.max() + 1}"
             reporter.stage(f"training the record head for {of}")
             model = self.fit(fold_of_group != fold, reporter.finished)
-            chosen = {
-                length: compress(pieces[length].bases, mask) for length, mask in inside.items()
-            }
+            chosen = {kind: pieces[kind].select(mask).bases for kind, mask in inside.items()}
             return {
-                length: model.logits(RecordPieces.of(list(bases), self.scores))
-                for length, bases in chosen.items()
+                kind: model.logits(RecordPieces.of(bases, self.scores))
+                for kind, bases in chosen.items()
             }
 
-        groups = {length: drawn.groups for length, drawn in pieces.items()}
+        groups = {kind: drawn.groups for kind, drawn in pieces.items()}
         key = self._key(pieces, folds)
         return logits_of_folds(folder / "records", key, groups, folds, logits_of)
 
-    def _key(self, pieces: Mapping[int, Drawn], folds: Mapping[str, int]) -> str:
+    def errors(self, pieces: Mapping[PieceKind, Drawn]) -> dict[PieceKind, FloatArray]:
+        """Return `share_of_errors` of each piece."""
+        found = {}
+        for kind, drawn in pieces.items():
+            steps = RecordPieces.of(drawn.bases, self.scores).evidence[:, PARTS["steps"]]
+            columns = (steps[:, STEPS.index(name)] for name in ("frame shifts", "path codons"))
+            found[kind] = share_of_errors(*(column.astype(np.float64) for column in columns))
+        return found
+
+    def _key(self, pieces: Mapping[PieceKind, Drawn], folds: Mapping[str, int]) -> str:
         """Return a digest of all that decides the logits of a fold."""
         others = (self._settings, self._seed, folds, torch.__version__, self._drawn.sources)
         digest = hashlib.sha256(repr(others).encode())
