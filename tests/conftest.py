@@ -189,11 +189,14 @@ def modules_are_no_garbage():
 @pytest.fixture(autouse=True)
 def no_leaks(temporary_folder):
     """Fail a test that leaves a child process, an open descriptor or a temporary file."""
+    gc.freeze()  # collections visit what the test makes: with the modules, one takes 0.3 s
     before = _open_resources(temporary_folder)
     yield
-    if _open_resources(temporary_folder) - before:
-        gc.collect()  # objects in a reference cycle are not leaks
     left = _open_resources(temporary_folder) - before
+    if left:
+        gc.collect()  # objects in a reference cycle are not leaks
+        left = _open_resources(temporary_folder) - before
+    gc.unfreeze()
     if left:
         pytest.fail("leaks: " + "; ".join(sorted(left)))
 
