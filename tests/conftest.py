@@ -22,7 +22,7 @@ from samples import read_table
 gc.disable()  # While test modules are imported, collections take a fifth of the time.
 
 # Property tests have no deadline: the machine may be busy. CI gives --hypothesis-profile=thorough.
-settings.register_profile("virnucpro", deadline=None, max_examples=20)
+settings.register_profile("virnucpro", deadline=None, max_examples=10)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("virnucpro")
 
@@ -275,17 +275,28 @@ def difference_of():
 @pytest.fixture(scope="session")
 def computing_here():
     """Return a context in which commands compute in this process if they use one CPU."""
+    from virnucpro.compute.in_process import CpuHeartbeat, InProcessRank
+    from virnucpro.compute.rank_launch import RankLaunch
     from virnucpro.run.execution import Execution
 
     @dataclass(frozen=True, kw_only=True)
     class InProcess(Execution):
         in_process: bool = True
 
+    class TaskInProcess(RankLaunch):
+        """What `work` starts."""
+
+        def _processes(self, task, shares, log):
+            if len(self.devices) > 1:
+                return super()._processes(task, shares, log)
+            return InProcessRank(None, CpuHeartbeat(lambda: None), task, shares, log)
+
     @contextlib.contextmanager
     def computing():
         with pytest.MonkeyPatch.context() as patch:
-            for module in ("run_job", "commands.train_command"):
+            for module in ("run_job", "commands.train_command", "commands.evaluate_command"):
                 patch.setattr(f"virnucpro.cli.{module}.Execution", InProcess)
+            patch.setattr("virnucpro.cluster.work.RankLaunch", TaskInProcess)
             yield
 
     return computing
