@@ -21,9 +21,9 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
-# Thousands of small files are written and synchronised: in memory, where it has room, without a disk.
-room=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 }')
-if [ -z "${PYTEST_DEBUG_TEMPROOT:-}" ] && [ "${room:-0}" -gt 8000000 ]; then
+# Thousands of small files are written and synchronised: in memory, if 8 GB are free, without a disk.
+free=$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo 2>/dev/null || true)
+if [ -z "${PYTEST_DEBUG_TEMPROOT:-}" ] && [ -w /dev/shm ] && [ "${free:-0}" -gt 8000000 ]; then
   PYTEST_DEBUG_TEMPROOT=$(mktemp -d /dev/shm/virnucpro-tests.XXXXXX)
   export PYTEST_DEBUG_TEMPROOT
   trap 'rm -rf "$PYTEST_DEBUG_TEMPROOT"' EXIT
