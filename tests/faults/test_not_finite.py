@@ -101,7 +101,6 @@ def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(
         assert np.isfinite(segment.scores).all()
 
 
-@pytest.mark.slow  # test_row_embedder.py shows it without a run
 def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
     one_with_tryptophan, overflowing, called, tables, tmp_path
 ):
