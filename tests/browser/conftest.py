@@ -1,5 +1,6 @@
 """A headless Chromium, which fails a test on an error of a page or a request."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -23,6 +24,19 @@ def chromium():
 @pytest.fixture
 def opened(chromium):
     """Return a function that opens a file; at the end the page had no error and no request."""
+    with watched(chromium) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="module")
+def opened_once(chromium):
+    """Return such a function for a page that the tests of a module share."""
+    with watched(chromium) as open_page:
+        yield open_page
+
+
+@contextlib.contextmanager
+def watched(chromium):
     contexts, problems = [], []
 
     def heard(message):

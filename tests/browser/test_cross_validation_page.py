@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import slow
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.lab.training.report import write_report
@@ -36,7 +37,7 @@ def size(width):
     return {"width": width, "height": 800}
 
 
-@pytest.mark.parametrize(("scheme", "width", "n"), [("light", 1_200, 8), ("dark", 380, 3)])
+@pytest.mark.parametrize(("scheme", "width", "n"), [slow("light", 1_200, 8), ("dark", 380, 3)])
 def test_the_figures_are_drawn_and_the_weakest_group_is_text(opened, tmp_path, scheme, width, n):
     figures = dict([*open_bundle("mini").metrics["cross_validation"].items()][:n])
     write(tmp_path / "report.html", figures)

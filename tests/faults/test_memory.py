@@ -56,6 +56,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     assert max(tokens for _, tokens in again) <= 512
 
 
+@pytest.mark.slow  # test_row_embedder.py shows it without a run
 def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
     few_fasta, deep, called, memory_of, tmp_path, undisturbed_deep, tables
 ):

@@ -100,7 +100,7 @@ def test_the_simulated_power_cut_drops_unsynced_data(disk_with_power_cut):
     assert not unsynced.exists() or unsynced.stat().st_size == 0
 
 
-@pytest.mark.parametrize("after", [0, slow(1), slow(7), 20])
+@pytest.mark.parametrize("after", [slow(0), slow(1), slow(7), 20])
 def test_acknowledged_segments_survive_a_power_cut(disk_with_power_cut, after):
     run = RunDirectory(disk_with_power_cut.folder / "run")
     run.root.mkdir()

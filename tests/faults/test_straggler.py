@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cases import slow
 from programs import run_captured, with_fault
 from samples import OPEN_CODONS, random_records
 
@@ -79,7 +80,7 @@ def test_units_of_a_slow_rank_are_computed_once_by_another(with_slow_rank, undis
     "plan",
     [
         pytest.param({"point": "commit", "number": 6}, id="holds units of the slow rank"),
-        pytest.param({"point": "waiting"}, id="waits for a unit"),
+        slow({"point": "waiting"}, id="waits for a unit"),
     ],
 )
 def test_a_killed_rank_loses_no_unit_of_a_slow_one(plan, with_slow_rank):

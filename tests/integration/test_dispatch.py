@@ -80,7 +80,7 @@ def test_ctrl_c_at_a_terminal_ends_the_run_and_is_raised(program, no_orphan):
     no_orphan(process.pid)
 
 
-@pytest.mark.parametrize("what", ["half_a_map", "daemon_thread"])
+@pytest.mark.parametrize("what", ["half_a_map", slow("daemon_thread")])
 def test_an_unfinished_run_does_not_keep_a_program_from_exiting(program, no_orphan, what):
     process = program(what)
     _, errors = process.communicate(timeout=20)

@@ -4,6 +4,7 @@ The default run has those of the first page, CI all (marker `scripts`).
 """
 
 import contextlib
+import functools
 import gzip
 import importlib
 import io
@@ -25,6 +26,7 @@ from virnucpro.cli.main import full_parser, main
 
 pytestmark = pytest.mark.timeout(340)
 
+PARSER = functools.cache(full_parser)
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README_BYTES = 6144
@@ -421,7 +423,7 @@ def test_blocks_that_are_not_run_exist():
     "block", [one for one in BLOCKS if one.reason], ids=lambda one: one.text[:40]
 )
 def test_the_options_of_a_command_that_is_not_run_exist(block, capsys):
-    parser = full_parser()
+    parser = PARSER()
     for words in _command_lines(block):
         code = 0
         try:
@@ -460,6 +462,7 @@ def _calls_in(text):
     return [words for words in found if words]
 
 
+@functools.cache
 def _parsers():
     """Return the options of each command, of all its actions."""
 
@@ -471,7 +474,7 @@ def _parsers():
                 names |= options(below)
         return names
 
-    commands = next(one.choices for one in full_parser()._actions if isinstance(one.choices, dict))
+    commands = next(one.choices for one in PARSER()._actions if isinstance(one.choices, dict))
     return {name: options(parser) for name, parser in commands.items()}
 
 

@@ -277,7 +277,7 @@ def test_a_copied_run_is_not_computed_again(computed_once, tmp_path, capsys):
     assert "every unit has a segment" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["files", "empty round"])
+@pytest.mark.parametrize("kind", ["files", slow("empty round")])
 def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
     run = RunDirectory(planned)
     if kind == "files":

@@ -45,6 +45,7 @@ def test_a_script(script, devices, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, RESULT, "")
 
 
+@pytest.mark.slow  # test_gpu_coordinator.py shows the error
 def test_a_script_without_the_main_guard_is_told_so_in_one_line(tmp_path):
     """Each worker runs the script again; it must neither start workers itself nor hang."""
     path = tmp_path / "script.py"

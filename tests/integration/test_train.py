@@ -136,29 +136,30 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
-    """Training ends in the third fold; the file of the first is damaged."""
-    folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors are kept
-    for part in ("bundle", "folds"):
-        shutil.rmtree(folder / part)
+    """Training ends in the last fold; the file of the first is damaged."""
+    folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors and three folds are kept
+    shutil.rmtree(folder / "bundle")
+    for number in (4, 5):
+        (folder / f"folds/fold-{number}.npz").unlink()
     train, trained_folds = cross_validation.train, []
 
     def train_or_die(examples, *rest):
         trained_folds.append(len(examples.features))
-        if len(trained_folds) == 3:
+        if len(trained_folds) == 2:
             raise KeyError
         return train(examples, *rest)
 
     monkeypatch.setattr(cross_validation, "train", train_or_die)
     with pytest.raises(KeyError):
         main(command(labels, folder, "--resume"))
-    files = sorted((folder / "folds").iterdir())
-    assert [path.name for path in files] == ["fold-1.npz", "fold-2.npz"]
+    files = sorted(folder.glob("folds/fold-*"))
+    assert [path.name for path in files] == [f"fold-{number}.npz" for number in (1, 2, 3, 4)]
     content = bytearray(files[0].read_bytes())
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
-    assert len(trained_folds) == 3 + 4  # folds 1, 3, 4 and 5
+    assert len(trained_folds) == 2 + 2  # folds 1 and 5
     for name in ("head.safetensors", "bundle.json"):
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 

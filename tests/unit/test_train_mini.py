@@ -70,6 +70,7 @@ def test_regions_are_written_as_bed(script, genomes):
     assert read_regions(bed) == {"record": [(10, 20)]}
 
 
+@pytest.mark.slow
 def test_all_real_genomes_have_a_class(script, shared, tmp_path):
     table = tmp_path / "labels.tsv"
     script.write_labels(table, [shared / "genomes", shared / "genomes-2"])

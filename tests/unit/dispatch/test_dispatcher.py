@@ -44,7 +44,7 @@ def each_gets_a_task(monkeypatch):
 # --- without faults
 
 
-@pytest.mark.parametrize("gpu_ids", [slow([-1, -1]), [-1, 0, -1, 0], slow([-2, 1])])
+@pytest.mark.parametrize("gpu_ids", [[-1, -1], slow([-1, 0, -1, 0]), slow([-2, 1])])
 def test_negative_gpu_ids_get_distinct_workers(workers, record, gpu_ids, each_gets_a_task):
     tasks = [("whoami",)] * (4 * len(gpu_ids))
     run(workers, record, tasks, gpu_ids=gpu_ids)
@@ -119,7 +119,7 @@ def test_the_generator_never_exceeds_the_queue_size(workers, queue_size):
 
     def generate():
         nonlocal taken, lead
-        for number in range(3000):
+        for number in range(600):
             taken += 1
             lead = max(lead, taken - delivered)
             yield number
@@ -129,7 +129,7 @@ def test_the_generator_never_exceeds_the_queue_size(workers, queue_size):
         delivered += 1
 
     Dispatcher(workers.Worker, [0, 1], queue_size).run(generate(), deliver)
-    assert delivered == 3000
+    assert delivered == 600
     assert lead <= queue_size
 
 
@@ -378,7 +378,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize(("task", "text"), table(DEATHS, "SIGKILL", "exit 0", "fork"))
+@pytest.mark.parametrize(("task", "text"), table(DEATHS, "SIGKILL", "fork"))
 def test_a_task_that_kills_is_reported_and_all_others_are_done(workers, record, task, text):
     run(workers, record, [*range(300), task, *range(300)])
     record.assert_each_answered_once(601)

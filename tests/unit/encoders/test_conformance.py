@@ -97,13 +97,13 @@ def test_lower_case_gives_the_same_vector(encoder, draw):
     np.testing.assert_allclose(vectors[0], vectors[1], rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("letter", [b"J", b"*", b"1", b"\xff"])
-def test_unknown_letters_change_the_vector(encoder, draw, letter):
+def test_unknown_letters_change_the_vector(encoder, draw):
+    letters = [b"J", b"*", b"1", b"\xff"]
     (sequence,) = draw([80])
-    odd = sequence[:40] + letter + sequence[41:]
-    vectors = encoder.vectors(encoder.tokenise([sequence, odd, letter]))
+    odd = [sequence[:40] + letter + sequence[41:] for letter in letters]
+    vectors = encoder.vectors(encoder.tokenise([sequence, *odd, *letters]))
     assert np.isfinite(vectors).all()
-    assert np.abs(vectors[0] - vectors[1]).max() > 1e-4
+    assert (np.abs(vectors[1 : 1 + len(odd)] - vectors[0]).max(axis=1) > 1e-4).all()
 
 
 def test_an_empty_sequence_is_refused_with_its_position(encoder, draw):

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases import slow
 
 from virnucpro.cluster.work import job_of_run
 from virnucpro.compute import preflight
@@ -110,7 +111,7 @@ def test_embed_without_stored_vectors_is_refused():
         protein_job("s.fa", embeddings="none")
 
 
-@pytest.mark.parametrize("job_of", [predict_job, protein_job])
+@pytest.mark.parametrize("job_of", [predict_job, slow(protein_job)])
 def test_a_run_resolves_auto(job_of, nothing_to_encode, tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     job = job_of(nothing_to_encode, precision="auto")

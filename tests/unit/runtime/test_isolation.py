@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+from cases import slow
 
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.runtime.isolation import run_isolated
@@ -24,9 +25,9 @@ def test_an_error_of_this_package_is_raised_in_the_caller():
     ("function", "arguments", "reason"),
     [
         (signal.raise_signal, (signal.SIGSEGV,), "SIGSEGV"),
-        (os._exit, (3,), "code 3"),
+        slow(os._exit, (3,), "code 3"),
         (math.sqrt, (-1.0,), "ValueError"),
-        (bytearray, (1 << 40,), "MemoryError"),
+        slow(bytearray, (1 << 40,), "MemoryError"),
     ],
 )
 def test_a_crash_is_an_error_with_its_reason(function, arguments, reason):

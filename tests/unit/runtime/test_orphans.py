@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 PROGRAM = Path(__file__).parents[2] / "data" / "coordinator_parent.py"
 
@@ -69,7 +70,7 @@ def test_workers_die_with_a_parent_killed_while_they_start(parent):
 
 @pytest.mark.parametrize(
     ("ending", "code", "error"),
-    [("raise", 1, "the parent had enough"), ("fall off the end", 0, ""), ("_exit", 5, "")],
+    [slow("raise", 1, "the parent had enough"), slow("fall off the end", 0, ""), ("_exit", 5, "")],
 )
 def test_workers_die_with_a_parent_that_ends_without_waiting(parent, ending, code, error):
     process, pids = parent("hang", ending)
