@@ -13,7 +13,7 @@ from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _OTHER_PARAMETERS = (
     "Use the parameters of the run, choose another output folder, or replace the run with --force."
 )
