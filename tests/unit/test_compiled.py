@@ -91,6 +91,21 @@ def test_evidence_and_words_of_spans(spans):
 
 
 @needs_compiler
+@pytest.mark.parametrize("n_known", [1, 2, 5000])
+def test_words_are_found_in_a_table(n_known):
+    rng = np.random.default_rng(5)
+    ends = [0, 1, 2**14 - 1, 2**14, 2**32 - 2**14, 2**32 - 1]
+    known = np.concatenate((ends, rng.integers(0, 2**32, 5000)))[-n_known:]
+    keys = np.unique(known.astype(np.uint32))
+    table = words.WordTable(keys, rng.integers(0, 12, len(keys)).astype(np.uint8))
+    found = np.concatenate((ends, keys, keys ^ 1, rng.integers(0, 2**32, 90))).astype(np.uint32)
+    owner = np.sort(rng.integers(0, 7, len(found)))
+    counts = table.count(owner, found, 7)
+    assert np.array_equal(counts, by_numpy(words, table.count, owner, found, 7))
+    assert counts[:, 1:].sum() >= len(keys)
+
+
+@needs_compiler
 @pytest.mark.parametrize("width", [64, 33])
 def test_standardised_vectors(width):
     rng = np.random.default_rng(3)

@@ -91,9 +91,9 @@ def library() -> ctypes.CDLL | None:
     except OSError:  # not compiled, or for another machine
         return None
     n = c_int64
-    int16, uint16, uint32, int32, int64, float32, boolean = (
+    uint8, int16, uint16, uint32, int32, int64, float32, boolean = (
         np.ctypeslib.ndpointer(kind, flags="C_CONTIGUOUS")
-        for kind in ("i2", "u2", "u4", "i4", "i8", "f4", "?")
+        for kind in ("u1", "i2", "u2", "u4", "i4", "i8", "f4", "?")
     )
     found.virnucpro_features.argtypes = (
         POINTER(CompositionTables), c_char_p, int64, n, float32, n,
@@ -102,6 +102,8 @@ def library() -> ctypes.CDLL | None:
         POINTER(GeneTables), int16, c_char_p, int64, n, uint16, uint32, int64,
     )  # fmt: skip
     found.virnucpro_scan.restype = c_int64
+    found.virnucpro_count_words.argtypes = (uint32, uint8, int32, n, int64, uint32, n, n, int64)
+    found.virnucpro_count_words.restype = None
     found.virnucpro_standardise.argtypes = (
         float32, n, n, float32, float32, c_float, c_float, int16,
     )  # fmt: skip

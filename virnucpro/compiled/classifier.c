@@ -2,12 +2,6 @@
 
 #include "common.h"
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTORISED
-#endif
-
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
 #define WITH_AVX2
 #include <immintrin.h>
