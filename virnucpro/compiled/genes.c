@@ -104,27 +104,24 @@ static int64_t open_frames(const GeneTables *tables, Span *span, const int16_t *
     for (int frame = 0; frame < 6; frame++) {
         const uint8_t *row = span->frames + frame * width;
         int open5 = 1;
-        for (int64_t begin = 0, end = 0; end < width; end++) {
-            int codon = row[end];
-            if (!breaks[codon]) continue;
-            if (end - begin >= GENE_LEAST) {
+        for (int64_t begin = 0, end; begin + GENE_LEAST < width; begin = end + 1) {
+            /* The last break decides whether a run is long enough: most codons are not looked at. */
+            for (end = begin + GENE_LEAST - 1; end >= begin && !breaks[row[end]];) end--;
+            if (end < begin) {
+                for (end = begin + GENE_LEAST; !breaks[row[end]];) end++;
                 int64_t first = begin;
                 if (!open5)
                     while (first < end && memchr(tables->starts, row[first], 3) == NULL) first++;
-                if (end - first >= GENE_LEAST) {
-                    int64_t score = 0;
-                    for (int64_t i = first; i < end; i++) score += scores[row[i]];
-                    int64_t codons = end - first;
-                    int64_t left = frame < 3 ? first : span->rows - first - codons;
-                    if (score > 8 * UNIT)
-                        span->genes[n++] = (Gene){
-                            (int64_t)frame << 32 | first, frame, (int32_t)first, (int32_t)codons,
-                            (int32_t)(frame % 3 + 3 * left), (int32_t)score, (int8_t)open5,
-                            codon >= UNKNOWN};
-                }
+                int64_t codons = end - first, score = 0;
+                for (int64_t i = first; i < end; i++) score += scores[row[i]];
+                int64_t left = frame < 3 ? first : span->rows - first - codons;
+                if (codons >= GENE_LEAST && score > 8 * UNIT)
+                    span->genes[n++] = (Gene){
+                        (int64_t)frame << 32 | first, frame, (int32_t)first, (int32_t)codons,
+                        (int32_t)(frame % 3 + 3 * left), (int32_t)score, (int8_t)open5,
+                        row[end] >= UNKNOWN};
             }
-            begin = end + 1;
-            open5 = codon >= UNKNOWN;
+            open5 = row[end] >= UNKNOWN;
         }
     }
     return n;
@@ -162,9 +159,13 @@ static void search_path(Span *span, const int16_t *scores) {
     Best *best = span->best + 1; /* best[i]: after i bases */
     for (int i = -1; i < 3 && i <= span->length; i++) best[i] = (Best){{NEVER, NEVER}, 0};
     for (int i = 0; i < 3 && i <= span->length; i++) span->before[i] = (Before){{0, 0}, 0};
+    int32_t gains[UNKNOWN + 1][2]; /* of each codon on both strands */
+    for (int codon = 0; codon <= UNKNOWN; codon++) {
+        gains[codon][0] = scores[codon] * ROOM;
+        gains[codon][1] = scores[opposite(codon)] * ROOM;
+    }
     for (int64_t end = 3; end <= span->length; end++) {
-        int codon = span->codons[end - 3];
-        int32_t gain[2] = {scores[codon] * ROOM, scores[opposite(codon)] * ROOM};
+        const int32_t *gain = gains[span->codons[end - 3]];
         int32_t start = best[end - 3].outside - START_COST * ROOM;
         int32_t outside = best[end - 1].outside + 2;
         for (int strand = 0; strand < 2; strand++) {
