@@ -222,7 +222,7 @@ def hidden(sums: Int32Array, factor: FloatArray, bias: FloatArray) -> Integers:
         return found
     x = sums.astype(np.float32) * factor + bias
     near = np.clip(x * np.float32(0.5**0.5), np.float32(-4), np.float32(4))
-    square = near * near
+    square: Float32Array = np.square(near)
     above, below = _polynomial(_FACTORS[:7], square), _polynomial(_FACTORS[7:], square)
     gelu = np.float32(0.5) * x * (np.float32(1) + near * above / below)
     steps = np.clip(gelu * np.float32(STEPS), -np.float32(_MOST_HIDDEN), np.float32(_MOST_HIDDEN))
