@@ -1,6 +1,8 @@
 """Compiled functions give the same bytes as those of NumPy."""
 
+import ctypes
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virnucpro import compiled as functions
-from virnucpro.classifier import head, quality
+from virnucpro.classifier import integer_network, quality
 from virnucpro.encoders.composition import features
 from virnucpro.encoders.genes import words
 from virnucpro.sequences.translation import genetic_code
@@ -30,6 +32,18 @@ repeats = st.builds(lambda part, times: (part * times).encode(), pieces, st.inte
 
 scores = np.random.default_rng(2).integers(-24, 40, (8, 128)).astype(np.int16)
 scores[:, 64:] = 0
+
+
+@pytest.fixture(scope="module")
+def plain_library(tmp_path_factory):
+    """The library without instructions of certain processors."""
+    path = tmp_path_factory.mktemp("plain") / "functions.shared"
+    source = functions.SOURCES / "classifier.c"
+    flags = ("-O1", "-DPLAIN", "-shared", "-fPIC", "-ffp-contract=off")
+    subprocess.run(["cc", *flags, source, "-o", path, "-lm"], check=True)
+    found = ctypes.CDLL(path)
+    found.virnucpro_products.argtypes = functions.library().virnucpro_products.argtypes
+    return found
 
 
 def by_numpy(module, function, *arguments):
@@ -77,22 +91,73 @@ def test_evidence_and_words_of_spans(spans):
 
 
 @needs_compiler
-def test_gelu():
-    x = np.random.default_rng(1).normal(size=(300, 64)) * 4
-    x[0, :5] = 0, -0.0, np.inf, -np.inf, np.nan
-    with np.errstate(invalid="ignore"):
-        assert head.gelu(x.copy()).tobytes() == by_numpy(head, head.gelu, x).tobytes()
+@pytest.mark.parametrize("n_known", [1, 2, 5000])
+def test_words_are_found_in_a_table(n_known):
+    rng = np.random.default_rng(5)
+    ends = [0, 1, 2**14 - 1, 2**14, 2**32 - 2**14, 2**32 - 1]
+    known = np.concatenate((ends, rng.integers(0, 2**32, 5000)))[-n_known:]
+    keys = np.unique(known.astype(np.uint32))
+    table = words.WordTable(keys, rng.integers(0, 12, len(keys)).astype(np.uint8))
+    found = np.concatenate((ends, keys, keys ^ 1, rng.integers(0, 2**32, 90))).astype(np.uint32)
+    owner = np.sort(rng.integers(0, 7, len(found)))
+    counts = table.count(owner, found, 7)
+    assert np.array_equal(counts, by_numpy(words, table.count, owner, found, 7))
+    assert counts[:, 1:].sum() >= len(keys)
 
 
 @needs_compiler
-def test_standardised_vectors():
+@pytest.mark.parametrize("width", [64, 33])
+def test_standardised_vectors(width):
     rng = np.random.default_rng(3)
-    x = rng.normal(size=(50, 33)).astype(np.float32) * 5
-    x[0, :5] = 0, -0.0, np.inf, -np.inf, np.nan
-    arguments = x, x[1].copy(), np.abs(x[2]) + np.float32(0.1)
-    with np.errstate(invalid="ignore"):
-        expected = by_numpy(head, head.standardised, *arguments)
-        assert np.array_equal(head.standardised(*arguments), expected, equal_nan=True)
+    x = rng.normal(size=(50, width)).astype(np.float32) * 5
+    mean, scale = x[1].copy(), np.abs(x[2]) + np.float32(0.1)
+    for n_nan in (0, 1):
+        x[0, : 4 + n_nan] = [0, -0.0, np.inf, -np.inf, np.nan][: 4 + n_nan]
+        with np.errstate(invalid="ignore"):
+            expected = by_numpy(integer_network, integer_network.standardised, x, mean, scale, 6.0)
+            found = integer_network.standardised(x, mean, scale, 6.0)
+        assert np.array_equal(found[0], expected[0])
+        assert found[1] is expected[1] is bool(n_nan)
+
+
+@needs_compiler
+@pytest.mark.parametrize("width", [64, 33])
+def test_hidden_layers(width):
+    rng = np.random.default_rng(1)
+    sums = rng.integers(-(2**31), 2**31, (300, width)).astype(np.int32)
+    sums[0, :4] = 0, 1, 2**31 - 1, -(2**31)
+    factor, bias = rng.normal(size=(2, width)) * [[6e-9], [2]]
+    factor[:2] = 1e-7, -1
+    expected = by_numpy(integer_network, integer_network.hidden, sums, factor, bias)
+    found = integer_network.hidden(sums, factor, bias)
+    assert found.tobytes() == expected.tobytes()
+    assert found.max() == 16_383
+
+
+@needs_compiler
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 8, 99])
+@pytest.mark.parametrize(
+    ("n_blocks", "n_inputs", "n_outputs"), [(1, 5, 3), (1, 904, 20), (2, 8, 16), (3, 2, 48)]
+)
+def test_sums_of_products(n_rows, n_blocks, n_inputs, n_outputs, plain, plain_library, monkeypatch):
+    """Equal for numbers as large as can be."""
+    if plain:
+        monkeypatch.setattr(integer_network, "library", lambda: plain_library)
+    rng = np.random.default_rng(4)
+    size = n_blocks * n_inputs
+    matrix = np.zeros((size, n_blocks * n_outputs))
+    for block in np.arange(n_blocks):
+        rows, columns = (slice(block * n, (block + 1) * n) for n in (n_inputs, n_outputs))
+        matrix[rows, columns] = rng.normal(size=(n_inputs, n_outputs))
+    layer = integer_network._Layer.of(matrix, np.zeros(matrix.shape[1]), 16_383)
+    assert len(layer.weight) == n_blocks
+    x = np.zeros((n_rows, size + size % 2), np.int16)
+    x[:, :size] = rng.integers(-16_383, 16_384, (n_rows, size))
+    x[0, :size] = np.where(matrix[:, 0] > 0, 16_383, -16_383)
+    found = layer.sums(x)
+    assert np.array_equal(found, by_numpy(integer_network, layer.sums, x))
+    assert found[0, 0] > 0
 
 
 @needs_compiler

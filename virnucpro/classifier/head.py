@@ -5,22 +5,20 @@ A file has the tensors of one of two kinds of heads:
 - published: (Linear, BatchNorm1d, ReLU) for each hidden layer, then Linear; two classes
 - standardised: features are standardised and clipped, layers with GELU, two or more classes
 
-Both become one `Head`: a batch norm is an affine function, so it is part of its linear layer.
+Both become one `Head`. A batch norm is an affine function, so it is part of its linear layer.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import gcd
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray
 from virnucpro.classifier.calibration import log_ratio
-from virnucpro.compiled import library
+from virnucpro.classifier.integer_network import IntegerNetwork, one_thread
 from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
 from virnucpro.errors import BundleError
 
@@ -144,48 +142,43 @@ def head_sizes(shapes: Mapping[str, tuple[int, ...]], source: Path) -> tuple[int
 
 
 class _Layer(NamedTuple):
-    """A linear layer in float64.
+    """A linear layer of a published head, in float64.
 
     Attributes
     ----------
     weight
-        ``(n_blocks, n_inputs, n_outputs)``: blocks on the diagonal of the matrix. Networks that
-        stand side by side in a head do not share numbers, and need no products with zeros.
+        ``(n_inputs, n_outputs)``.
     bias
-        ``(n_blocks * n_outputs,)``.
+        ``(n_outputs,)``.
     """
 
     weight: FloatArray
     bias: FloatArray
 
-    @classmethod
-    def of(cls, weight: RealArray, bias: RealArray) -> Self:
-        """Return the layer of a matrix ``(n_inputs, n_outputs)`` and a bias."""
-        blocks = _diagonal_blocks(weight)
-        return cls(np.ascontiguousarray(blocks, np.float64), bias.astype(np.float64))
 
-    def outputs(self, x: FloatArray) -> FloatArray:
-        """Return ``(n, n_blocks * n_outputs)`` of inputs ``(n, n_blocks * n_inputs)``."""
-        n_blocks, n_inputs, n_outputs = self.weight.shape
-        found = np.empty((len(x), n_blocks, n_outputs))
-        for number, block in enumerate(self.weight):
-            found[:, number] = x[:, number * n_inputs : (number + 1) * n_inputs] @ block
-        result = found.reshape(len(x), -1)
-        result += self.bias
-        return result
+class _PublishedNetwork:
+    """Layers with ReLU, computed in float64.
 
+    Matrix products of other heights or other kernels round differently, about 1e-15 in float64:
+    float32 scores differ only where such a rounding decides. One thread computes: products of this
+    size are slower if threads of the BLAS wait for each other.
+    """
 
-def _diagonal_blocks(matrix: RealArray) -> RealArray:
-    """Return the most equal blocks ``(n, rows, columns)`` with only zeros outside of them."""
-    rows, columns = matrix.shape
-    common, used = gcd(rows, columns), np.ascontiguousarray(matrix != 0)
-    n_used = np.count_nonzero(used)
-    for n in (n for n in range(common, 1, -1) if common % n == 0):
-        in_blocks, shape = np.arange(n), (n, rows // n, n, columns // n)
-        if np.count_nonzero(used.reshape(shape)[in_blocks, :, in_blocks]) == n_used:
-            blocks: RealArray = matrix.reshape(shape)[in_blocks, :, in_blocks]
-            return blocks
-    return matrix[None]
+    def __init__(self, layers: Sequence[_Layer]) -> None:
+        self._layers = layers
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of the vectors."""
+        return len(self._layers[0].weight)
+
+    def logits(self, vectors: Float32Array) -> FloatArray:
+        """Return the logits of all classes, ``(n, n_classes)``, of vectors ``(n, n_inputs)``."""
+        values = vectors.astype(np.float64)
+        with one_thread():
+            for layer in self._layers[:-1]:
+                values = np.maximum(values @ layer.weight + layer.bias, 0)
+            return values @ self._layers[-1].weight + self._layers[-1].bias
 
 
 class Head:
@@ -193,31 +186,19 @@ class Head:
 
     Attributes
     ----------
-    layers
-        Linear layers, from the first to the output.
-    activation
-        Function between two layers, of float64 numbers.
+    network
+        Computes the logits.
     viral
         (n_classes,) bool: which classes are viral.
-    standard
-        Mean and scale of each feature; None for vectors that are used as they are.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[_Layer],
-        activation: Callable[[FloatArray], FloatArray],
-        viral: BoolArray,
-        standard: tuple[Float32Array, Float32Array] | None = None,
-    ) -> None:
-        self.layers, self.activation, self.viral = layers, activation, viral
-        self.standard = standard
+    def __init__(self, network: _PublishedNetwork | IntegerNetwork, viral: BoolArray) -> None:
+        self.network, self.viral = network, viral
 
     @property
     def n_inputs(self) -> int:
         """Length of the vectors."""
-        n_blocks, n_inputs, _ = self.layers[0].weight.shape
-        return int(n_blocks * n_inputs)
+        return self.network.n_inputs
 
     @property
     def n_scores(self) -> int:
@@ -225,23 +206,12 @@ class Head:
         n_classes = len(self.viral)
         return CLASSES + (n_classes if n_classes > CLASSES else 0)
 
-    def logits(self, vectors: RealArray) -> FloatArray:
-        """Return the logits of all classes, ``(n, n_classes)``, of vectors ``(n, dim)``."""
-        given = vectors.astype(np.float32, copy=False)
-        standard = self.standard
-        values = given.astype(np.float64) if standard is None else standardised(given, *standard)
-        for layer in self.layers[:-1]:
-            values = self.activation(layer.outputs(values))
-        return self.layers[-1].outputs(values)
-
     def scores(self, vectors: RealArray) -> Float32Array:
         """Return the scores of items: probabilities of others and virus, and of each class.
 
         The probability of virus is the sum over all viral classes. The scores of an item do not
-        depend on the other items, the threads or the machine: matrix products of other heights or
-        other kernels round differently, so all is computed in float64, and float32 numbers differ
-        only where such a rounding, about 1e-15, decides. One thread computes: products of this size
-        are slower if threads of the BLAS wait for each other.
+        depend on the other items, the threads or the machine: see `IntegerNetwork` and
+        `_PublishedNetwork`.
 
         Parameters
         ----------
@@ -253,13 +223,11 @@ class Head:
         ``(n, 2)`` float32, or ``(n, 2 + n_classes)`` for more than two classes
         """
         scores = np.empty((len(vectors), self.n_scores), np.float32)
-        with (
-            _blas().limit(limits=1),
-            np.errstate(invalid="ignore", over="ignore"),  # of vectors that are not finite
-        ):
+        with np.errstate(invalid="ignore", over="ignore"):  # of vectors that are not finite
             for start in range(0, len(vectors), _BLOCK_ROWS):
                 block = slice(start, start + _BLOCK_ROWS)
-                scores[block] = self._scores(self.logits(vectors[block]))
+                given = vectors[block].astype(np.float32, copy=False)
+                scores[block] = self._scores(self.network.logits(given))
         return scores
 
     def logit(self, vectors: RealArray) -> Float32Array:
@@ -273,67 +241,6 @@ class Head:
         sides = [shares[:, kind].sum(axis=1) for kind in (~self.viral, self.viral)]
         pair = np.stack(sides, axis=1)
         return np.concatenate([pair, shares], axis=1) if shares.shape[1] > CLASSES else pair
-
-
-@cache
-def _blas() -> Any:  # noqa: ANN401 - threadpoolctl has no types
-    """Return the controller of the threads of NumPy's matrix products."""
-    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - commands read heads' shapes only
-
-    return ThreadpoolController().select(user_api="blas")
-
-
-def standardised(x: Float32Array, mean: Float32Array, scale: Float32Array) -> FloatArray:
-    """Return vectors ``(n, dim)`` less the mean, divided by the scale, within `CLIP`."""
-    if (compiled := library()) is None:
-        clipped: Float32Array = np.clip((x - mean) / scale, -CLIP, CLIP)
-        return clipped.astype(np.float64)
-    assert x.shape[1:] == mean.shape == scale.shape
-    x, found = np.ascontiguousarray(x, np.float32), np.empty(x.shape)
-    compiled.virnucpro_standardise(x, *x.shape, mean, scale, CLIP, found)
-    return found
-
-
-def _relu(x: FloatArray) -> FloatArray:
-    return np.maximum(x, 0)
-
-
-_ERF_ABOVE: Final = (
-    *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
-    *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
-)
-_ERF_BELOW: Final = (
-    *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03),
-    -1.42647390514189e-02,
-)
-"""Numerator and denominator of ``erf(x) / x`` up to 4: the factors of the powers of x
-squared, highest power first. Source: ``generic_fast_erf_float`` of Eigen."""
-
-_FACTORS: Final = np.array(_ERF_ABOVE), np.array(_ERF_BELOW)
-
-
-def gelu(x: FloatArray) -> FloatArray:
-    """Return the GELU, ``x * P(normal variable < x)``, with an error below 1.5e-6.
-
-    The numbers in `x` are lost.
-    """
-    if (compiled := library()) is not None:
-        found = np.ascontiguousarray(x, np.float64)
-        compiled.virnucpro_gelu(found, found.size, *_FACTORS)
-        return found
-    near = np.clip(x * 0.5**0.5, -4, 4)
-    square = near * near
-    erf = near * _polynomial(_ERF_ABOVE, square) / _polynomial(_ERF_BELOW, square)
-    result: FloatArray = 0.5 * x * (1 + erf)
-    return result
-
-
-def _polynomial(factors: Sequence[float], x: FloatArray) -> FloatArray:
-    value = np.full_like(x, factors[0])
-    for factor in factors[1:]:
-        value *= x
-        value += factor
-    return value
 
 
 def load_head(path: Path) -> Head:
@@ -358,19 +265,21 @@ def load_head(path: Path) -> Head:
             )
     if sizes is None:
         hidden = [_with_norm(tensors, number) for number in range(len(published) - 2)]
-        return Head([*hidden, _layer(tensors, OUTPUT)], _relu, np.array([False, True]))
+        network = _PublishedNetwork([*hidden, _Layer(*_linear(tensors, OUTPUT))])
+        return Head(network, np.array([False, True]))
     if not (tensors[SCALE] > 0).all():
         raise BundleError(f"{path}: a scale is not positive. Get the bundle again.")
     viral = tensors[VIRAL] > 0
     if viral.all() or not viral.any():
         raise BundleError(f"{path}: all classes are viral, or none is. Get the bundle again.")
-    layers = [_layer(tensors, name) for name in _standardised_layers(len(sizes) - 2)]
+    layers = [_linear(tensors, name) for name in _standardised_layers(len(sizes) - 2)]
     mean, scale = (np.ascontiguousarray(tensors[name], np.float32) for name in (MEAN, SCALE))
-    return Head(layers, gelu, viral, (mean, scale))
+    return Head(IntegerNetwork(mean, scale, CLIP, layers), viral)
 
 
-def _layer(tensors: Mapping[str, Float32Array], name: str) -> _Layer:
-    return _Layer.of(tensors[f"{name}.weight"].T, tensors[f"{name}.bias"])
+def _linear(tensors: Mapping[str, Float32Array], name: str) -> tuple[FloatArray, FloatArray]:
+    weight, bias = (tensors[f"{name}.{what}"].astype(np.float64) for what in ("weight", "bias"))
+    return np.ascontiguousarray(weight.T), bias
 
 
 def _with_norm(tensors: Mapping[str, Float32Array], number: int) -> _Layer:
@@ -381,4 +290,4 @@ def _with_norm(tensors: Mapping[str, Float32Array], number: int) -> _Layer:
         for what in ("weight", "bias", "running_mean", "running_var")
     )
     factor = gain / np.sqrt(variance + EPSILON)
-    return _Layer.of(weight.T * factor, (bias - mean) * factor + shift)
+    return _Layer(weight.T * factor, (bias - mean) * factor + shift)

@@ -5,7 +5,7 @@ compiler, every function is computed by NumPy: slower, with the same bytes as re
 """
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint64
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint8, c_uint64
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -91,9 +91,9 @@ def library() -> ctypes.CDLL | None:
     except OSError:  # not compiled, or for another machine
         return None
     n = c_int64
-    int16, uint16, uint32, int64, float32, float64, boolean = (
+    uint8, int16, uint16, uint32, int32, int64, float32, boolean = (
         np.ctypeslib.ndpointer(kind, flags="C_CONTIGUOUS")
-        for kind in ("i2", "u2", "u4", "i8", "f4", "f8", "?")
+        for kind in ("u1", "i2", "u2", "u4", "i4", "i8", "f4", "?")
     )
     found.virnucpro_features.argtypes = (
         POINTER(CompositionTables), c_char_p, int64, n, float32, n,
@@ -102,18 +102,17 @@ def library() -> ctypes.CDLL | None:
         POINTER(GeneTables), int16, c_char_p, int64, n, uint16, uint32, int64,
     )  # fmt: skip
     found.virnucpro_scan.restype = c_int64
-    found.virnucpro_gelu.argtypes = (float64, n, float64, float64)
-    found.virnucpro_gelu.restype = None
+    found.virnucpro_count_words.argtypes = (uint32, uint8, int32, n, int64, uint32, n, n, int64)
+    found.virnucpro_count_words.restype = None
     found.virnucpro_standardise.argtypes = (
-        float32,
-        n,
-        n,
-        float32,
-        float32,
-        ctypes.c_float,
-        float64,
-    )
-    found.virnucpro_standardise.restype = None
+        float32, n, n, float32, float32, c_float, c_float, int16,
+    )  # fmt: skip
+    found.virnucpro_products.argtypes = (int16, n, n, int16, n, n, int32)
+    found.virnucpro_products.restype = None
+    found.virnucpro_hidden.argtypes = (
+        int32, n, n, float32, float32, float32, c_float, c_float, int16,
+    )  # fmt: skip
+    found.virnucpro_hidden.restype = None
     found.virnucpro_quality.argtypes = (
         c_char_p, int64, n, c_char_p, ctypes.c_double, n, int64, boolean,
     )  # fmt: skip

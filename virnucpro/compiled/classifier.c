@@ -2,38 +2,127 @@
 
 #include "common.h"
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VECTORISED
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
+#define WITH_AVX2
+#include <immintrin.h>
 #endif
 
-/* `classifier.head.standardised`: n vectors of `width` numbers. */
-VECTORISED void virnucpro_standardise(const float *x, int64_t n, int64_t width, const float *mean,
-                                      const float *scale, float clip, double *out) {
-    for (int64_t row = 0; row < n; row++, x += width, out += width)
+/* Return a number rounded to an integer, halves to even; for numbers below 2 ** 22. */
+static inline int16_t rounded(float x) { return (int16_t)((x + 12582912.0f) - 12582912.0f); }
+
+/* `classifier.integer_network.standardised`: n vectors of `width` numbers. Returns whether any
+   number is NaN. */
+VECTORISED int virnucpro_standardise(const float *x, int64_t n, int64_t width, const float *mean,
+                                     const float *scale, float clip, float steps, int16_t *out) {
+    int nan = 0;
+    for (int64_t row = 0; row < n; row++, x += width, out += width + width % 2)
         for (int64_t i = 0; i < width; i++) {
             float found = (x[i] - mean[i]) / scale[i];
+            nan |= found != found;
             found = found < -clip ? -clip : found;
-            out[i] = found > clip ? clip : found;
+            found = found > clip ? clip : found;
+            out[i] = rounded(found == found ? found * steps : 0);
         }
+    return nan;
 }
 
 #define ABOVE 7
 #define BELOW 5
 
-/* `classifier.head.gelu`, in place, of n numbers; each stands for itself. */
-VECTORISED void virnucpro_gelu(double *x, int64_t n, const double *above, const double *below) {
-    const double half_root = sqrt(0.5);
-    for (int64_t i = 0; i < n; i++) {
-        double near = x[i] * half_root;
-        near = near < -4 ? -4 : near;
-        near = near > 4 ? 4 : near;
-        double square = near * near, p = above[0], q = below[0];
-        for (int k = 1; k < ABOVE; k++) p = p * square + above[k];
-        for (int k = 1; k < BELOW; k++) q = q * square + below[k];
-        x[i] = 0.5 * x[i] * (1 + near * p / q);
+/* `classifier.integer_network.hidden`: n rows of `width` sums. `erf` has the factors of the
+   numerator, then of the denominator. */
+VECTORISED void virnucpro_hidden(const int32_t *sums, int64_t n, int64_t width, const float *factor,
+                                 const float *bias, const float *erf, float largest, float steps,
+                                 int16_t *out) {
+    const float half_root = (float)sqrt(0.5);
+    for (int64_t row = 0; row < n; row++, sums += width, out += width + width % 2)
+        for (int64_t i = 0; i < width; i++) {
+            float x = (float)sums[i] * factor[i] + bias[i];
+            float near = x * half_root;
+            near = near < -4 ? -4 : near;
+            near = near > 4 ? 4 : near;
+            float square = near * near, above = erf[0], below = erf[ABOVE];
+            for (int k = 1; k < ABOVE; k++) above = above * square + erf[k];
+            for (int k = 1; k < BELOW; k++) below = below * square + erf[ABOVE + k];
+            float found = 0.5f * x * (1 + near * above / below) * steps;
+            found = found < -largest ? -largest : found;
+            out[i] = rounded(found < largest ? found : largest);
+        }
+}
+
+#define PANEL 16
+
+/* Add to the sums of a row the products of its n pairs with those of a panel. */
+static void add_pairs(const int16_t *x, int64_t n, const int16_t *w, int32_t sums[PANEL]) {
+    for (int64_t pair = 0; pair < n; pair++, x += 2, w += 2 * PANEL)
+        for (int i = 0; i < PANEL; i++) sums[i] += x[0] * w[2 * i] + x[1] * w[2 * i + 1];
+}
+
+static void plain_tile(const int16_t *x, int rows, int64_t step, int64_t n, const int16_t *w,
+                       int32_t sums[][PANEL]) {
+    memset(sums, 0, (size_t)rows * sizeof *sums);
+    for (int row = 0; row < rows; row++) add_pairs(x + row * step, n, w, sums[row]);
+}
+
+#define TILE 4 /* rows: the sums of six, two registers each, would leave too few registers */
+
+#ifdef WITH_AVX2
+/* As `plain_tile`; the loops over rows are unrolled where `rows` is a constant. */
+static inline __attribute__((always_inline, target("avx2"))) void avx2_rows(
+    const int16_t *x, int rows, int64_t step, int64_t n, const int16_t *w, int32_t sums[][PANEL]) {
+    __m256i low[TILE], high[TILE];
+    for (int row = 0; row < rows; row++) low[row] = high[row] = _mm256_setzero_si256();
+    for (int64_t pair = 0; pair < n; pair++, w += 2 * PANEL) {
+        __m256i first = _mm256_loadu_si256((const __m256i *)w);
+        __m256i second = _mm256_loadu_si256((const __m256i *)(w + PANEL));
+#pragma GCC unroll 4
+        for (int row = 0; row < rows; row++) {
+            int32_t two;
+            memcpy(&two, x + row * step + 2 * pair, sizeof two);
+            __m256i both = _mm256_set1_epi32(two);
+            low[row] = _mm256_add_epi32(low[row], _mm256_madd_epi16(first, both));
+            high[row] = _mm256_add_epi32(high[row], _mm256_madd_epi16(second, both));
+        }
     }
+    for (int row = 0; row < rows; row++) {
+        _mm256_storeu_si256((__m256i *)sums[row], low[row]);
+        _mm256_storeu_si256((__m256i *)(sums[row] + PANEL / 2), high[row]);
+    }
+}
+
+static __attribute__((target("avx2"))) void avx2_tile(const int16_t *x, int rows, int64_t step,
+                                                      int64_t n, const int16_t *w,
+                                                      int32_t sums[][PANEL]) {
+    if (rows == TILE)
+        avx2_rows(x, TILE, step, n, w, sums);
+    else
+        for (int row = 0; row < rows; row++) avx2_rows(x + row * step, 1, step, n, w, sums + row);
+}
+#endif
+
+/* `classifier.integer_network._Layer.sums`: n rows of `width` inputs, an even number. `w` has
+   `n_blocks` blocks of panels; each has the pairs of weights of PANEL of the block's `n_outputs`
+   outputs, with zeros after the last. */
+void virnucpro_products(const int16_t *x, int64_t n, int64_t width, const int16_t *w,
+                        int64_t n_blocks, int64_t n_outputs, int32_t *out) {
+    int64_t n_pairs = width / n_blocks / 2;
+    int32_t sums[TILE][PANEL];
+    void (*tile)(const int16_t *, int, int64_t, int64_t, const int16_t *, int32_t[][PANEL]) =
+        plain_tile;
+#ifdef WITH_AVX2
+    if (__builtin_cpu_supports("avx2")) tile = avx2_tile;
+#endif
+    for (int64_t block = 0; block < n_blocks; block++)
+        for (int64_t first = 0; first < n_outputs; first += PANEL, w += 2 * PANEL * n_pairs) {
+            int64_t columns = least(PANEL, n_outputs - first);
+            for (int64_t row = 0; row < n; row += TILE) {
+                int rows = (int)least(TILE, n - row);
+                tile(x + row * width + 2 * n_pairs * block, rows, width, n_pairs, w, sums);
+                for (int i = 0; i < rows; i++)
+                    memcpy(out + ((row + i) * n_blocks + block) * n_outputs + first, sums[i],
+                           (size_t)columns * sizeof **sums);
+            }
+        }
 }
 
 #define WORD 12

@@ -15,6 +15,13 @@
 #define FOURS 136
 #define RESIDUES 20
 
+/* For functions of one call a window or span: a clone for each kind of processor. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORISED
+#endif
+
 static inline int opposite(int codon) {
     if (codon >= UNKNOWN) return UNKNOWN;
     return ((codon & 3) ^ 2) << 4 | ((codon >> 2 & 3) ^ 2) << 2 | ((codon >> 4) ^ 2);
@@ -29,10 +36,11 @@ static inline int64_t floor_divide(int64_t a, int64_t b) {
 }
 
 /* Write the codon that starts at each of `length` letters. */
-static inline void read_codons(const uint8_t *letters, int64_t length, uint8_t *codons) {
-    for (int64_t i = 0; i < length; i++) {
-        codons[i] = UNKNOWN;
-        if (i + 2 < length && !((letters[i] | letters[i + 1] | letters[i + 2]) & 4))
-            codons[i] = letters[i] << 4 | letters[i + 1] << 2 | letters[i + 2];
+VECTORISED static inline void read_codons(const uint8_t *letters, int64_t length, uint8_t *codons) {
+    for (int64_t i = 0; i + 2 < length; i++) {
+        uint8_t unknown = (letters[i] | letters[i + 1] | letters[i + 2]) & 4;
+        uint8_t codon = (uint8_t)(letters[i] << 4 | letters[i + 1] << 2 | letters[i + 2]);
+        codons[i] = unknown ? UNKNOWN : codon;
     }
+    for (int64_t i = most(length - 2, 0); i < length; i++) codons[i] = UNKNOWN;
 }

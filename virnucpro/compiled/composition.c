@@ -4,6 +4,7 @@
 
 #define THREES 32
 #define LAGS 7
+#define AT_ONCE (1 << 16) /* products of properties, whose sum has 32 bits */
 
 /* What `composition.features` looks up; see `virnucpro.compiled.CompositionTables`. */
 typedef struct {
@@ -81,23 +82,34 @@ static float *put_ends(float *out, const Composition *tables, const uint8_t *cod
     return out;
 }
 
+/* Return the sum of the products of numbers at a distance. */
+VECTORISED static int64_t sum_products(const int16_t *values, int64_t n, int64_t distance) {
+    int64_t sum = 0;
+    for (int64_t first = 0; first < n - distance; first += AT_ONCE) {
+        int64_t last = least(first + AT_ONCE, n - distance);
+        int32_t part = 0;
+        for (int64_t i = first; i < last; i++) part += values[i] * values[i + distance];
+        sum += part;
+    }
+    return sum;
+}
+
 static float *put_properties(float *out, const Composition *tables, const uint8_t *residues,
-                             int64_t n, int32_t *values) {
+                             int64_t n, int16_t *values) {
     double some = (double)most(n, 1);
     for (int property = 0; property < 3; property++) {
-        int64_t sum = 0, squares = 0;
+        int64_t sum = 0;
         for (int64_t i = 0; i < n; i++) {
-            values[i] = tables->properties[property][residues[i]];
+            values[i] = (int16_t)tables->properties[property][residues[i]];
             sum += values[i];
-            squares += (int64_t)values[i] * values[i];
         }
         double mean = (double)sum / some;
         *out++ = (float)(mean / 100);
-        *out++ = (float)(((double)squares / some - mean * mean) / 100);
+        double squares = (double)sum_products(values, n, 0);
+        *out++ = (float)((squares / some - mean * mean) / 100);
         for (int lag = 1; lag <= LAGS; lag++) {
-            int64_t products = 0;
-            for (int64_t i = 0; i + lag < n; i++) products += (int64_t)values[i] * values[i + lag];
-            double found = n > lag ? (double)products / (double)(n - lag) - mean * mean : 0;
+            double products = (double)sum_products(values, n, lag);
+            double found = n > lag ? products / (double)(n - lag) - mean * mean : 0;
             *out++ = (float)(found / 100);
         }
     }
@@ -171,7 +183,7 @@ static float *put_synonyms(float *out, const Composition *tables, const int32_t 
 /* Write the features of a window. `letters`, `starts` and `residues` have room for `length` bytes,
    `values` for as many numbers. */
 static void put_window(const Composition *tables, const uint8_t *bases, int64_t length, float *out,
-                       uint8_t *letters, uint8_t *starts, uint8_t *residue_of, int32_t *values) {
+                       uint8_t *letters, uint8_t *starts, uint8_t *residue_of, int16_t *values) {
     int32_t fours[FOURS] = {0}, threes[THREES] = {0}, codons[64] = {0}, residues[RESIDUES] = {0};
     int32_t pairs[RESIDUES * RESIDUES] = {0}, borders[16] = {0};
     int64_t counts[4] = {0, 0, 0, 0}, known[3];
@@ -245,10 +257,10 @@ int virnucpro_features(const Composition *tables, const uint8_t *bases, const in
                        int64_t n, float *out, int64_t width) {
     int64_t longest = 1;
     for (int64_t i = 0; i < n; i++) longest = most(longest, lengths[i]);
-    uint8_t *room = malloc((size_t)longest * 7);
+    uint8_t *room = malloc((size_t)longest * 5);
     if (!room) return -1;
-    int32_t *values = (int32_t *)room;
-    uint8_t *letters = room + 4 * longest;
+    int16_t *values = (int16_t *)room;
+    uint8_t *letters = room + 2 * longest;
     for (int64_t i = 0; i < n; i++) {
         put_window(tables, bases, lengths[i], out + i * width, letters, letters + longest,
                    letters + 2 * longest, values);

@@ -7,6 +7,9 @@
 #define UPSTREAM 18
 #define MOTIFS 6
 #define WORD_PLACES 12
+#define WORDS_AT_ONCE 64
+#define AHEAD 12 /* keys */
+#define WORDS_ROOM (WORDS_AT_ONCE + 256) /* places of the seed have 8 bits */
 #define SHIFT_COST 20
 #define START_COST 28
 #define CHANGE_COST 40
@@ -54,6 +57,7 @@ typedef struct { uint8_t on[2], inside; } Before;
 typedef struct {
     int64_t length, rows;
     uint8_t *letters, *codons, *frames;
+    uint8_t *words; /* letters of words: those of a gene, and room for WORDS_AT_ONCE words after */
     Gene *genes;
     Best *best;     /* length + 2 */
     Before *before; /* length + 1 */
@@ -94,30 +98,30 @@ static int by_left(const void *one, const void *other) {
 /* Find the candidates of a span; return their number. */
 static int64_t open_frames(const GeneTables *tables, Span *span, const int16_t *scores) {
     int64_t n = 0, width = span->rows + 1;
+    uint8_t breaks[UNKNOWN + 1];
+    memcpy(breaks, tables->is_stop, UNKNOWN);
+    breaks[UNKNOWN] = 1;
     for (int frame = 0; frame < 6; frame++) {
         const uint8_t *row = span->frames + frame * width;
         int open5 = 1;
-        for (int64_t begin = 0, end = 0; end < width; end++) {
-            int codon = row[end];
-            if (codon < UNKNOWN && !tables->is_stop[codon]) continue;
-            if (end - begin >= GENE_LEAST) {
+        for (int64_t begin = 0, end; begin + GENE_LEAST < width; begin = end + 1) {
+            /* The last break decides whether a run is long enough: most codons are not looked at. */
+            for (end = begin + GENE_LEAST - 1; end >= begin && !breaks[row[end]];) end--;
+            if (end < begin) {
+                for (end = begin + GENE_LEAST; !breaks[row[end]];) end++;
                 int64_t first = begin;
                 if (!open5)
                     while (first < end && memchr(tables->starts, row[first], 3) == NULL) first++;
-                if (end - first >= GENE_LEAST) {
-                    int64_t score = 0;
-                    for (int64_t i = first; i < end; i++) score += scores[row[i]];
-                    int64_t codons = end - first;
-                    int64_t left = frame < 3 ? first : span->rows - first - codons;
-                    if (score > 8 * UNIT)
-                        span->genes[n++] = (Gene){
-                            (int64_t)frame << 32 | first, frame, (int32_t)first, (int32_t)codons,
-                            (int32_t)(frame % 3 + 3 * left), (int32_t)score, (int8_t)open5,
-                            codon >= UNKNOWN};
-                }
+                int64_t codons = end - first, score = 0;
+                for (int64_t i = first; i < end; i++) score += scores[row[i]];
+                int64_t left = frame < 3 ? first : span->rows - first - codons;
+                if (codons >= GENE_LEAST && score > 8 * UNIT)
+                    span->genes[n++] = (Gene){
+                        (int64_t)frame << 32 | first, frame, (int32_t)first, (int32_t)codons,
+                        (int32_t)(frame % 3 + 3 * left), (int32_t)score, (int8_t)open5,
+                        row[end] >= UNKNOWN};
             }
-            begin = end + 1;
-            open5 = codon >= UNKNOWN;
+            open5 = row[end] >= UNKNOWN;
         }
     }
     return n;
@@ -155,9 +159,13 @@ static void search_path(Span *span, const int16_t *scores) {
     Best *best = span->best + 1; /* best[i]: after i bases */
     for (int i = -1; i < 3 && i <= span->length; i++) best[i] = (Best){{NEVER, NEVER}, 0};
     for (int i = 0; i < 3 && i <= span->length; i++) span->before[i] = (Before){{0, 0}, 0};
+    int32_t gains[UNKNOWN + 1][2]; /* of each codon on both strands */
+    for (int codon = 0; codon <= UNKNOWN; codon++) {
+        gains[codon][0] = scores[codon] * ROOM;
+        gains[codon][1] = scores[opposite(codon)] * ROOM;
+    }
     for (int64_t end = 3; end <= span->length; end++) {
-        int codon = span->codons[end - 3];
-        int32_t gain[2] = {scores[codon] * ROOM, scores[opposite(codon)] * ROOM};
+        const int32_t *gain = gains[span->codons[end - 3]];
         int32_t start = best[end - 3].outside - START_COST * ROOM;
         int32_t outside = best[end - 1].outside + 2;
         for (int strand = 0; strand < 2; strand++) {
@@ -277,17 +285,35 @@ static void count_gene(const GeneTables *tables, const Span *span, const Gene *g
     count_spread(tables, span, gene, out);
 }
 
+/* Write the halves of WORDS_AT_ONCE words: numbers of six letters each, thus of 32 bits. */
+VECTORISED static void half_words(const GeneTables *tables, const uint8_t *letters,
+                                  uint32_t halves[2][WORDS_AT_ONCE]) {
+    uint32_t n_letters = (uint32_t)tables->n_letters;
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < WORDS_AT_ONCE; i++) {
+            uint32_t word = 0;
+            for (int place = 0; place < WORD_PLACES / 2; place++)
+                word = word * n_letters + letters[i + tables->seed[half * WORD_PLACES / 2 + place]];
+            halves[half][i] = word;
+        }
+}
+
 /* Write the keys of the kept words of a gene; return their number. */
 static int64_t put_words(const GeneTables *tables, const Span *span, const Gene *gene,
                          uint32_t *keys) {
-    int64_t n = 0, last = tables->seed[WORD_PLACES - 1];
-    for (int64_t i = 0; i + last < gene->codons; i++) {
-        uint64_t word = 0;
-        for (int place = 0; place < WORD_PLACES; place++)
-            word = word * (uint64_t)tables->n_letters +
-                   tables->letters[gene_codon(span, gene, i + tables->seed[place])];
-        word *= tables->mix;
-        if (!(word >> 31 & 1)) keys[n++] = (uint32_t)(word >> 32);
+    int64_t n = 0, n_words = gene->codons - tables->seed[WORD_PLACES - 1];
+    uint64_t shift = 1;
+    for (int place = 0; place < WORD_PLACES / 2; place++) shift *= (uint64_t)tables->n_letters;
+    for (int64_t i = 0; i < gene->codons; i++)
+        span->words[i] = tables->letters[gene_codon(span, gene, i)];
+    for (int64_t first = 0; first < n_words; first += WORDS_AT_ONCE) {
+        uint32_t halves[2][WORDS_AT_ONCE];
+        half_words(tables, span->words + first, halves);
+        for (int i = 0; i < least(WORDS_AT_ONCE, n_words - first); i++) {
+            uint64_t word = (halves[0][i] * shift + halves[1][i]) * tables->mix;
+            keys[n] = (uint32_t)(word >> 32);
+            n += !(word >> 31 & 1);
+        }
     }
     return n;
 }
@@ -337,11 +363,12 @@ int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const ui
     int64_t rows = (longest + 4) / 3;
     int64_t most_genes = 6 * (rows / GENE_LEAST + 1);
     Span span = {0, 0, malloc((size_t)longest), malloc((size_t)longest),
-                 malloc((size_t)(6 * (rows + 1))), malloc((size_t)most_genes * sizeof(Gene)),
+                 malloc((size_t)(6 * (rows + 1))), calloc((size_t)(rows + WORDS_ROOM), 1),
+                 malloc((size_t)most_genes * sizeof(Gene)),
                  malloc((size_t)(longest + 2) * sizeof(Best)),
                  malloc((size_t)(longest + 1) * sizeof(Before))};
-    int failed = !span.letters || !span.codons || !span.frames || !span.genes || !span.best ||
-                 !span.before;
+    int failed = !span.letters || !span.codons || !span.frames || !span.words || !span.genes ||
+                 !span.best || !span.before;
     for (int64_t i = 0; i < n && !failed; i++) {
         span.length = lengths[i];
         span.rows = (span.length + 4) / 3;
@@ -352,8 +379,28 @@ int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const ui
     free(span.letters);
     free(span.codons);
     free(span.frames);
+    free(span.words);
     free(span.genes);
     free(span.best);
     free(span.before);
     return failed ? -1 : n_keys;
+}
+
+/* `genes.words.WordTable.count`: n keys, and the row of each in `out`, which has rows of `width`
+   sums: of all words, then of each value. `starts` has the place in `table` of the first key of each
+   prefix, which are the bits from `shift` on, and the end of the table. */
+void virnucpro_count_words(const uint32_t *table, const uint8_t *values, const int32_t *starts,
+                           int64_t shift, const int64_t *owner, const uint32_t *keys, int64_t n,
+                           int64_t width, int64_t *out) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t *row = out + owner[i] * width;
+        /* The table is larger than the caches: a search waits for two places in memory. */
+        if (i + 2 * AHEAD < n) __builtin_prefetch(starts + (keys[i + 2 * AHEAD] >> shift));
+        if (i + AHEAD < n) __builtin_prefetch(table + starts[keys[i + AHEAD] >> shift]);
+        uint32_t prefix = keys[i] >> shift;
+        int32_t place = starts[prefix], end = starts[prefix + 1];
+        while (place < end && table[place] != keys[i]) place++;
+        row[0]++;
+        if (place < end) row[1 + values[place]]++;
+    }
 }

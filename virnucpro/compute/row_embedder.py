@@ -298,7 +298,12 @@ class RowEmbedder:
         for number, (encoders, head, columns, n_facts) in enumerate(models.parts):
             own = np.flatnonzero(parts == number)
             assert head is not None
-            joined = np.concatenate([part[own] for part in vectors[encoders]], axis=1)
+            own_vectors = [*vectors[encoders]]
+            if len(own) < len(rows):
+                own_vectors = [part[own] for part in own_vectors]
+            joined = own_vectors[0]
+            if len(own_vectors) > 1:  # most units have rows of one classifier and one encoder
+                joined = np.concatenate(own_vectors, axis=1)
             scores[own, :columns] = head.scores(joined[:, : head.n_inputs])[:, :columns]
             if n_facts:
                 scores[own, -n_facts:] = joined[:, -n_facts:]

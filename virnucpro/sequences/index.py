@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -223,7 +224,7 @@ class SequenceIndex:
         joints = joint_letters(lengths, mates)
         return piece_bounds(self.record_first_piece, lengths, pieces, mates, joints)
 
-    @property
+    @cached_property
     def input_names(self) -> list[str]:
         """Names of the input files as in all outputs: their paths, if two have equal names.
 

@@ -74,7 +74,9 @@ class _InRecords(TableBlock):
     @column("name", "report")
     def file(self) -> Values:
         """Input file: its name, or its path if two inputs have one name."""
-        return list(map(encoded_name, input_files(self.run.index, self.records)))
+        index = self.run.index
+        names = list(map(encoded_name, index.input_names))
+        return [names[file] for file in index.record_origins(self.records)[0].tolist()]
 
     @column("integer", "report")
     def record(self) -> Values:

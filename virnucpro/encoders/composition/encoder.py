@@ -40,5 +40,5 @@ def load(spec: EncoderSpec, config: CompositionConfig, *_: str) -> CompositionEn
 
 
 def letters_of(sequences: Sequence[bytes]) -> list[IntegerArray]:
-    """Convert bases to token ids: the codes of the upper-case letters, uint8."""
-    return [np.frombuffer(sequence.upper(), np.uint8) for sequence in sequences]
+    """Convert bases to token ids: the codes of the letters, uint8; case has no effect later."""
+    return [np.frombuffer(sequence, np.uint8) for sequence in sequences]

@@ -7,7 +7,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, Int32Array, IntArray
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.encoder import LettersEncoder, letters_of
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON
@@ -15,7 +15,7 @@ from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.evidence import cut
 from virnucpro.encoders.genes.genes import HIGHEST_SCORE, SPAN, Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
-from virnucpro.encoders.genes.words import Keys, Scanned, WordTable, scan
+from virnucpro.encoders.genes.words import N_VALUES, Keys, Scanned, WordTable, scan
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.errors import BundleError
 
@@ -45,14 +45,14 @@ class GenesEncoder(LettersEncoder):
             return lambda: np.empty((0, self.dim), np.float32)
         found, counts = _scanned(batch, self.scores)
         words = self.table.count(found.owner, found.keys, len(found.evidence))
-        sums = np.concatenate((found.evidence.astype(np.int64), words), axis=1)
+        sums = np.concatenate((found.evidence, words), axis=1, dtype=np.int32)
         first = np.cumsum(counts) - counts
-        vectors = vectors_of(np.add.reduceat(sums, first, axis=0), self.means)
+        vectors = vectors_of(np.add.reduceat(sums, first, axis=0, dtype=np.int32), self.means)
         if self.judge is not None:
             vectors = np.concatenate((vectors, self._logits(sums, counts)), axis=1)
         return lambda: vectors
 
-    def _logits(self, sums: IntArray, counts: IntArray) -> Float32Array:
+    def _logits(self, sums: Int32Array, counts: IntArray) -> Float32Array:
         """Return the logits of the spans of each piece, ``(n, MOST_SPANS)``."""
         assert self.judge is not None
         owner = np.repeat(np.arange(len(counts)), counts)
@@ -112,6 +112,10 @@ def load(spec: EncoderSpec, config: GenesConfig, *_: str) -> GenesEncoder:
         raise BundleError(
             f"{path}: tensor 'scores' has a score beyond {HIGHEST_SCORE}, or of an unknown codon. "
             "Get the bundle again."
+        )
+    if (found["values"] >= N_VALUES).any():
+        raise BundleError(
+            f"{path}: tensor 'values' has a value from {N_VALUES} on. Get the bundle again."
         )
     table = WordTable(found["keys"], found["values"])
     return GenesEncoder(

@@ -8,13 +8,13 @@ the side that has it most often, and how sure that is. Counts of values are sums
 from collections.abc import Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import ByteArray, IntArray
+from virnucpro.arrays import ByteArray, Int32Array, IntArray, table
 from virnucpro.compiled import GeneTables, fill, library
 from virnucpro.encoders.composition.letters import NUMBERS
 from virnucpro.encoders.genes.evidence import (
@@ -44,6 +44,8 @@ LEVELS: Final = 3
 WORD_NAMES: Final = (
     "words", *(f"{side} word, level {level}" for side in SIDES for level in range(LEVELS))
 )  # fmt: skip
+
+N_VALUES: Final = len(SIDES) * LEVELS
 
 _SEED: Final = tuple(i for i, digit in enumerate("110110111001010111") if digit == "1")
 _ALPHABET: Final = ("AST", "C", "DE", "FWY", "G", "H", "ILMV", "KR", "NQ", "P", "*")
@@ -146,7 +148,11 @@ def _tables() -> GeneTables:
     return tables
 
 
-@dataclass(frozen=True, slots=True)
+_PREFIX: Final = 14
+"""Bits of a key after its prefix: a table has the place of the first key of each prefix."""
+
+
+@dataclass(frozen=True)
 class WordTable:
     """Known words.
 
@@ -155,14 +161,27 @@ class WordTable:
     keys
         ``(n,)`` uint32, ascending.
     values
-        ``(n,)`` uint8: side times `LEVELS` plus level.
+        ``(n,)`` uint8: side times `LEVELS` plus level, below `N_VALUES`.
     """
 
     keys: Keys
     values: ByteArray
 
+    @cached_property
+    def _starts(self) -> Int32Array:
+        """Place of the first key of each prefix, and the number of keys."""
+        n_prefixes = 1 << (32 - _PREFIX)
+        counts = np.bincount(self.keys >> np.uint32(_PREFIX), minlength=n_prefixes)
+        return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
     def count(self, owner: IntArray, keys: Keys, n: int) -> IntArray:
         """Return the sums of `WORD_NAMES` of n owners, ``(n, 13)``."""
+        if (compiled := library()) is not None:
+            found = np.zeros((n, len(WORD_NAMES)), np.int64)
+            table = self.keys, self.values, self._starts, _PREFIX
+            assert len(owner) == len(keys)
+            compiled.virnucpro_count_words(*table, owner, keys, len(keys), found.shape[1], found)
+            return found
         place, known = look_up(self.keys, keys)
         return count_values(owner, owner[known], self.values[place], n)
 
@@ -183,6 +202,5 @@ def look_up(table: Keys, keys: Keys) -> tuple[IntArray, IntArray]:
 
 def count_values(owner: IntArray, known: IntArray, values: ByteArray, n: int) -> IntArray:
     """Count all words by `owner`, and the values of known words by the owner in `known`."""
-    width = len(WORD_NAMES) - 1
-    cells = np.bincount(known * width + values, minlength=n * width).reshape(n, width)
+    cells = table(known, values, n, N_VALUES)
     return np.column_stack((np.bincount(owner, minlength=n), cells))

@@ -234,6 +234,12 @@ def test_invalid_weights_are_refused(spec_with, tensors, change, told):
         load_encoder(spec_with(changed))
 
 
+def test_an_unknown_value_of_a_word_is_refused(spec_with, tensors):
+    values = np.append(tensors["values"][1:], np.uint8(12))
+    with pytest.raises(BundleError, match="a value from 12 on"):
+        load_encoder(spec_with(tensors | {"values": values}))
+
+
 def test_another_version_of_the_evidence_is_refused(spec_with, tensors):
     with pytest.raises(BundleError, match="version 99 of the evidence"):
         config_of(spec_with(tensors, features=99))
