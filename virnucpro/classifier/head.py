@@ -42,6 +42,9 @@ EPSILON: Final = 1e-5
 _BLOCK_ROWS: Final = 256
 """Rows that a head scores together; bounds the memory of hidden layers."""
 
+_MOST: Final = 1e30
+"""Largest number of a tensor: products of larger ones may be infinite."""
+
 _HIDDEN_WEIGHT: Final = re.compile(r"hidden\.(\d+)\.linear\.weight")
 
 
@@ -249,7 +252,8 @@ def load_head(path: Path) -> Head:
     Raises
     ------
     BundleError
-        If the file cannot be read or does not contain a head, a number is NaN or infinite, a scale
+        If the file cannot be read or does not contain a head, a number is NaN or beyond `_MOST`, a
+        scale
         is not positive, or all classes are viral or none.
     """
     tensors = read_tensors(path)
@@ -259,9 +263,10 @@ def load_head(path: Path) -> Head:
         published = layer_sizes(shapes, path)
         require_shapes(head_shapes(published), shapes, path)
     for name, tensor in tensors.items():
-        if not np.isfinite(tensor).all():
+        if not (np.abs(tensor) <= _MOST).all():
             raise BundleError(
-                f"{path}: tensor {name!r} contains NaN or infinite numbers. Get the bundle again."
+                f"{path}: tensor {name!r} contains NaN, or numbers beyond {_MOST:g}. Get the "
+                "bundle again."
             )
     if sizes is None:
         hidden = [_with_norm(tensors, number) for number in range(len(published) - 2)]

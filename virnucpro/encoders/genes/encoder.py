@@ -107,20 +107,21 @@ def load(spec: EncoderSpec, config: GenesConfig, *_: str) -> GenesEncoder:
                 f"{path}: tensor {name!r} has the type {found[name].dtype}, not {kind}. Get the "
                 "bundle again."
             )
-    scores = found["scores"]
-    if scores[:, UNKNOWN_CODON:].any() or np.abs(scores.astype(np.int64)).max() > HIGHEST_SCORE:
-        raise BundleError(
-            f"{path}: tensor 'scores' has a score beyond {HIGHEST_SCORE}, or of an unknown codon. "
-            "Get the bundle again."
-        )
-    if (found["values"] >= N_VALUES).any():
-        raise BundleError(
-            f"{path}: tensor 'values' has a value from {N_VALUES} on. Get the bundle again."
-        )
-    table = WordTable(found["keys"], found["values"])
-    return GenesEncoder(
-        spec.name, config.dim, config.view, letters_of, scores, table, found["means"]
-    )
+    scores, keys, values, means = (found[name] for name in _TYPES)
+    beyond = np.abs(scores.astype(np.int64)).max() > HIGHEST_SCORE
+    for invalid, what in (
+        (
+            beyond or scores[:, UNKNOWN_CODON:].any(),
+            f"'scores' has a score beyond {HIGHEST_SCORE}, or of an unknown codon",
+        ),
+        ((keys[1:] <= keys[:-1]).any(), "'keys' is not in ascending order"),
+        ((values >= N_VALUES).any(), f"'values' has a value from {N_VALUES} on"),
+        (not ((means >= 0) & (means <= 1)).all(), "'means' has numbers that are no shares"),
+    ):
+        if invalid:
+            raise BundleError(f"{path}: tensor {what}. Get the bundle again.")
+    table = WordTable(keys, values)
+    return GenesEncoder(spec.name, config.dim, config.view, letters_of, scores, table, means)
 
 
 _TYPES = {"scores": "int16", "keys": "uint32", "values": "uint8", "means": "float32"}

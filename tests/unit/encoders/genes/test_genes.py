@@ -226,6 +226,8 @@ def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, 
         ({"means": np.zeros(WIDTH, np.float16)}, "float16, not float32"),
         ({"scores": np.full((8, 128), 1, np.int16)}, "of an unknown codon"),
         ({"scores": np.tile(np.int16([33] + [0] * 127), (8, 1))}, "a score beyond 32"),
+        ({"means": np.full(WIDTH, np.nan, np.float32)}, "no shares"),
+        ({"means": np.full(WIDTH, -1, np.float32)}, "no shares"),
     ],
 )
 def test_invalid_weights_are_refused(spec_with, tensors, change, told):
@@ -234,10 +236,13 @@ def test_invalid_weights_are_refused(spec_with, tensors, change, told):
         load_encoder(spec_with(changed))
 
 
-def test_an_unknown_value_of_a_word_is_refused(spec_with, tensors):
+def test_a_damaged_table_of_words_is_refused(spec_with, tensors):
     values = np.append(tensors["values"][1:], np.uint8(12))
     with pytest.raises(BundleError, match="a value from 12 on"):
         load_encoder(spec_with(tensors | {"values": values}))
+    for keys in (tensors["keys"][::-1].copy(), np.full_like(tensors["keys"], 7)):
+        with pytest.raises(BundleError, match="'keys' is not in ascending order"):
+            load_encoder(spec_with(tensors | {"keys": keys}))
 
 
 def test_another_version_of_the_evidence_is_refused(spec_with, tensors):
