@@ -25,6 +25,7 @@ from sklearn.linear_model import LogisticRegression
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
+from virnucpro.lab.training.draw import PieceKind
 from virnucpro.lab.training.genomes import VIRUS, Group, read_genomes
 from virnucpro.lab.training.weights import draw_weights, equal_weights, resampled_weights
 from virnucpro.lab.training.windows_file import TrainingWindows, draw_training_windows
@@ -57,7 +58,7 @@ def main() -> None:
     print("bases pieces bundle  k-mers (penalty)  gain    95 % interval")
     for length in LENGTHS:
         groups, ours = _held_out(folder, length)
-        if groups != list(windows.tiled[length].pieces.groups):
+        if groups != list(windows.tiled[PieceKind(length)].pieces.groups):
             raise SystemExit(f"{folder}: the pieces of {length} bases are not those of this code")
         viral, weights = (
             np.array([kingdom == VIRUS for kingdom, _ in groups]),
@@ -84,7 +85,7 @@ def cross_validated(
     crops = windows.crops
     known = all_frequencies(crops.bases)
     of_crop = np.array([folds[name] for _, name in crops.groups])
-    tiled = {length: windows.tiled[length] for length in LENGTHS}
+    tiled = {length: windows.tiled[PieceKind(length)] for length in LENGTHS}
     unseen = {length: all_frequencies(one.windows) for length, one in tiled.items()}
     scores = {
         strength: {length: np.zeros(len(one.pieces.groups)) for length, one in tiled.items()}
