@@ -16,7 +16,11 @@ def chromium():
     if not CHROMIUM.exists():
         pytest.skip(f"needs Chromium at {CHROMIUM}: apt-get install chromium, or set CHROMIUM")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        # The path of a socket below its temporary folder has at most 107 letters.
+        short = {**os.environ, "TMPDIR": "/tmp"}
+        browser = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], env=short
+        )
         yield browser
         browser.close()
 
