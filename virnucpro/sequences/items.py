@@ -41,10 +41,10 @@ _HALF_KNOWN: Final = 0.5
 """Share that suffices in a record without such a window; then `LEAST_BASES` of them are known."""
 
 DIGEST_BYTES = 16
+"""128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
 _OF_WINDOW, _OF_PIECE = (
     blake2b(digest_size=DIGEST_BYTES, person=kind) for kind in (b"window", b"piece")
 )
-"""128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
 
 # Number of bases whose codons are classified at once; small enough for the CPU's cache.
 _BLOCK_BASES = 1 << 17

@@ -178,12 +178,12 @@ class WordTable:
         """Return the sums of `WORD_NAMES` of n owners, ``(n, 13)``."""
         if (compiled := library()) is not None:
             found = np.zeros((n, len(WORD_NAMES)), np.int64)
-            table = self.keys, self.values, self._starts, _PREFIX
+            known = self.keys, self.values, self._starts, _PREFIX
             assert len(owner) == len(keys)
-            compiled.virnucpro_count_words(*table, owner, keys, len(keys), found.shape[1], found)
+            compiled.virnucpro_count_words(*known, owner, keys, len(keys), found.shape[1], found)
             return found
-        place, known = look_up(self.keys, keys)
-        return count_values(owner, owner[known], self.values[place], n)
+        place, hit = look_up(self.keys, keys)
+        return count_values(owner, owner[hit], self.values[place], n)
 
 
 def look_up(table: Keys, keys: Keys) -> tuple[IntArray, IntArray]:

@@ -203,7 +203,8 @@ def calibrate_records(
     records, windows
         Logit of the record head and mean logit of the windows of each piece.
     errors
-        `share_of_errors` of each piece.
+        `share_of_errors` of each piece of the lengths that have pieces with errors. Frame shifts of
+        shorter pieces are often chance: they have one calibration.
 
     Returns
     -------
@@ -217,11 +218,9 @@ def calibrate_records(
     for of_length, bases in zip(calibrated, lengths, strict=True):
         kinds = [kind for kind in pieces if kind.bases == bases]
         n, groups = len(pieces[kinds[0]].groups), [g for kind in kinds for g in pieces[kind].groups]
-        record, window, error = (
-            np.concatenate([of[kind] for kind in kinds]) for of in (records, windows, errors)
-        )
-        if not kinds[-1].errors:  # short pieces shift by chance: those with errors were not seen
-            error[:] = 0
+        record, window = (np.concatenate([of[kind] for kind in kinds]) for of in (records, windows))
+        none = np.zeros(len(record))
+        error = np.concatenate([errors[kind] for kind in kinds]) if kinds[0] in errors else none
         left_out, length = np.zeros(len(groups)), np.full(len(groups), bases)
         fold_of = np.array([folds[name] for _, name in groups])
         for fold in np.unique(fold_of):

@@ -129,7 +129,8 @@ def fit_head(
         training = RecordTraining(records, seed, settings)
         drawn = {kind: tiled.pieces for kind, tiled in windows.tiled.items()}
         record_logits = training.cross_validate(drawn, folds, reporter, folder)
-        errors = training.errors(drawn)
+        noisy = {kind.bases for kind in drawn if kind.errors}
+        errors = training.errors({kind: of for kind, of in drawn.items() if kind.bases in noisy})
         calibrated, calibration["records"] = calibrate_records(
             calibrated, record_logits, logits, errors, pieces, folds
         )
