@@ -59,9 +59,14 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def gpu():
-    """A CUDA device, initialised: files that the driver opens once are not leaks of a test."""
+    """A CUDA device, initialised: files that the driver opens once are not leaks of a test.
+
+    VIRNUCPRO_GPU_TESTS=cpu replaces it by the CPU: tests of a GPU then run, in part, without one.
+    """
     import torch
 
+    if os.environ.get("VIRNUCPRO_GPU_TESTS") == "cpu":
+        return torch.device("cpu")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and torch built for it")
     device = torch.device("cuda")
@@ -79,6 +84,14 @@ def fonts():
     figure = Figure()
     figure.subplots().set_title("text")
     figure.savefig(os.devnull, format="png")
+
+
+@pytest.fixture
+def cuda(gpu):
+    """A CUDA device, not the CPU in its place."""
+    if gpu.type != "cuda":
+        pytest.skip("needs a CUDA device")
+    return gpu
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def echo(task: int) -> int:
     return task
 
 
-def megabyte(_task: int) -> bytes:
-    """Return a large result."""
-    return MEGABYTE
+def megabyte(task: int) -> bytes:
+    """Return a large result, new for each task: pickle copies an object of a batch once."""
+    return task.to_bytes(8) + MEGABYTE
 
 
 def poisoned(task: int) -> int:

@@ -109,8 +109,10 @@ def check_throughput(setting: Setting, recorder: Recorder) -> None:
         recorder.step(f"{name}: loading")
         spec = random_encoder(setting.work, name)
         encoder = load_encoder(spec, setting.device, setting.sizes.precision)
+        sizes = setting.sizes
+        n = sizes.proteins_timed if spec.view == "protein" else sizes.bases_timed
         ids = {
-            lengths: encoder.tokenise(synthetic_items(setting.sizes.items, lengths)[spec.view])
+            lengths: encoder.tokenise(synthetic_items(n, lengths)[spec.view])
             for lengths in _LENGTHS
         }
         _throughput_of(setting, recorder, spec, encoder, ids)

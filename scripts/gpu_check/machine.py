@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from gpu_check.results import Value
@@ -26,7 +27,14 @@ def machine_facts() -> dict[str, Value]:
             "CUDA": torch.version.cuda,
         }
     facts["CPUs"] = len(os.sched_getaffinity(0))
-    return facts | versions_of(*_PACKAGES, *_PEERS)
+    return facts | versions_of(*_PACKAGES) | {peer: _version(peer) for peer in _PEERS}
+
+
+def _version(peer: str) -> str:
+    try:
+        return version(peer)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 if __name__ == "__main__":

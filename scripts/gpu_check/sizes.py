@@ -15,8 +15,8 @@ class Sizes(NamedTuple):
         encoder is that of two_ranks, memory and killed, the last one that of predict.
     precision
         Of throughput and runs.
-    batch_tokens, items, seconds
-        Throughput: tokens of a batch, sequences in all, least seconds a measurement.
+    batch_tokens, proteins_timed, bases_timed, seconds
+        Throughput: tokens of a batch, sequences of each kind, least seconds a measurement.
     parity_items, longest
         Parity: sequences, and residues of the longest.
     predict_seconds, predict_records
@@ -31,7 +31,8 @@ class Sizes(NamedTuple):
     proteins: tuple[str, ...]
     precision: str
     batch_tokens: int
-    items: int
+    proteins_timed: int
+    bases_timed: int
     seconds: float
     parity_items: int
     longest: int
@@ -48,7 +49,8 @@ SIZES: Final = {
         proteins=("esm2_t33_650M_UR50D", "esm2_t36_3B_UR50D"),
         precision="fp16",
         batch_tokens=65_536,
-        items=600,
+        proteins_timed=600,
+        bases_timed=6_000,
         seconds=2.0,
         parity_items=64,
         longest=1_022,
@@ -63,7 +65,8 @@ SIZES: Final = {
         proteins=("esm2_t6_8M_UR50D",),
         precision="fp32",
         batch_tokens=2_048,
-        items=16,
+        proteins_timed=16,
+        bases_timed=16,
         seconds=0.2,
         parity_items=6,
         longest=120,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
-from torch.nn.functional import gelu, layer_norm, linear, pad, scaled_dot_product_attention
+from torch.nn.functional import layer_norm, linear, pad, scaled_dot_product_attention
 
 from virnucpro.encoders.encoder import PackedBatch
 
@@ -103,7 +103,7 @@ def product(weight: torch.Tensor, bias: torch.Tensor | None, *, activate: bool =
     if has_kernels(weight.device, weight.dtype):
         return PrepackedLinear(weight, bias, gelu=activate)
     if activate:
-        return lambda rows: gelu(linear(rows, weight, bias))
+        return lambda rows: torch.ops.aten.gelu_(linear(rows, weight, bias))  # without a copy
     return lambda rows: linear(rows, weight, bias)
 
 

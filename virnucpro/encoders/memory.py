@@ -26,9 +26,9 @@ with torch and a small model: 0.35 GB; with the bundle ``mini``, which needs no 
 """
 
 GPU_PROCESS_BYTES: Final = 3 << 29
-"""GPU memory of a worker in bytes, without the weights. Calculated, not measured: half a GB for
-CUDA's context and kernels, 0.25 GB for DNABERT-S's bias tables (twice that at fp32), and 0.5 GB
-(DNABERT-S at fp16) to 0.8 GB (ESM-2 3B) for the 16,384 tokens of a first batch. A worker with more
+"""GPU memory of a worker in bytes, without the weights. Measured on an H100 at fp16: 0.55 GB for
+CUDA's context, and 0.5 GB (DNABERT-S), 0.4 GB (ESM-2 650M) or 0.7 GB (3B) for the 16,384 tokens of
+a first batch; DNABERT-S keeps up to 0.25 GB of bias tables (twice that at fp32). A worker with more
 free memory doubles its batches while they fit.
 """
 

@@ -190,8 +190,8 @@ def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
 
 
 @pytest.mark.gpu
-def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(gpu):
-    vectors = torch.arange(12, dtype=torch.float32, device=gpu).view(3, 4)
+def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(cuda):
+    vectors = torch.arange(12, dtype=torch.float32, device=cuda).view(3, 4)
     fetch = start_copy_to_cpu(vectors)
     torch.cuda._sleep(2_000_000_000)  # cycles: about a second of work behind the copy
     assert np.array_equal(fetch(), np.arange(12, dtype=np.float32).reshape(3, 4))
@@ -528,7 +528,7 @@ def test_a_budget_is_found_by_trial_once(task, index, memory):
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
+@pytest.mark.usefixtures("cuda")
 def test_batches_are_split_on_a_gpu_without_memory(task):
     encoders = {
         device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})

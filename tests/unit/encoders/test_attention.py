@@ -53,11 +53,11 @@ def test_bfloat16_attention_does_not_depend_on_the_block_size(monkeypatch, at_on
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_attention_over_offsets_agrees_on_a_gpu(gpu, dtype):
-    if not has_varlen(torch.cuda.get_device_capability(gpu), dtype, WIDTH):
+def test_attention_over_offsets_agrees_on_a_gpu(cuda, dtype):
+    if not has_varlen(torch.cuda.get_device_capability(cuda), dtype, WIDTH):
         pytest.skip("needs a CUDA device from Ampere on")
     heads, packed = joined(LENGTHS, dtype)
-    mixed = all_at_once(heads.to(gpu), packed.to(gpu)).cpu().double()
+    mixed = all_at_once(heads.to(cuda), packed.to(cuda)).cpu().double()
     torch.testing.assert_close(mixed, straight_line(heads, packed), rtol=0, atol=CLOSE[dtype])
 
 

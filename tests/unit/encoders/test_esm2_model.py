@@ -9,16 +9,17 @@ from virnucpro.encoders.registry import load_encoder, open_spec
 
 @given(st.integers(1, 300_000))
 def test_stripes_are_multiples_of_the_step_except_the_last(rows):
-    stripes = [len(part) for part in torch.empty(rows, 0).split(esm2_model._stripe_rows(rows))]
+    size = esm2_model._stripe_rows(rows, "cpu")
+    stripes = [len(part) for part in torch.empty(rows, 0).split(size)]
     assert sum(stripes) == rows
-    assert max(stripes) <= esm2_model._STRIPE
-    assert len(stripes) == -(-rows // esm2_model._STRIPE)
+    assert max(stripes) <= esm2_model._STRIPE["cpu"]
+    assert len(stripes) == -(-rows // esm2_model._STRIPE["cpu"])
     assert all(stripe % CPU_STEP == 0 for stripe in stripes[:-1])
     assert stripes[-1] % CPU_STEP == rows % CPU_STEP
 
 
 def test_stripes_have_even_sizes():
-    parts = torch.empty(8_224, 0).split(esm2_model._stripe_rows(8_224))
+    parts = torch.empty(8_224, 0).split(esm2_model._stripe_rows(8_224, "cpu"))
     assert [len(part) for part in parts] == [4_128, 4_096]
 
 
@@ -27,5 +28,5 @@ def test_stripes_do_not_change_any_bit(fair_esm, proteins, monkeypatch):
     encoder = load_encoder(open_spec(path))
     batch = encoder.collate(encoder.tokenise(proteins([70, 33, 33, 5, 1])))
     whole = encoder.encode(batch)
-    monkeypatch.setattr(esm2_model, "_STRIPE", 64)
+    monkeypatch.setitem(esm2_model._STRIPE, "cpu", 64)
     assert torch.equal(encoder.encode(batch), whole)
