@@ -43,7 +43,7 @@ def lives(pid):
         return False
 
 
-def assert_gone(pids, seconds=2):
+def assert_gone(pids, seconds=20):
     deadline = time.monotonic() + seconds
     while any(lives(pid) for pid in pids):
         assert time.monotonic() < deadline, "workers outlive their parent"
