@@ -3,6 +3,8 @@
 # Usage: bash scripts/test.sh [--setup-only] [PYTEST ARGUMENT ...]
 #   bash scripts/test.sh -m slow        further cases of the fast tests, and tests that take minutes
 #   bash scripts/test.sh -m scripts     scripts, pages of the documentation, tutorials
+#   bash scripts/test.sh -m browser tests/browser
+#                                       the report in Chromium
 #   bash scripts/test.sh -m hypothesis --hypothesis-profile=thorough
 #                                       property tests with twenty times the examples
 #   bash scripts/test.sh -m gpu         the tests that need a GPU; see also scripts/gpu_check.sh
