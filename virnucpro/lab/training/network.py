@@ -11,6 +11,7 @@ difference of both groups' means, times a random share, is added to the features
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -18,11 +19,14 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from virnucpro.arrays import Float32Array, IntArray
+from virnucpro.arrays import Float32Array, FloatArray, IntArray
 from virnucpro.classifier.head import CLIP
 from virnucpro.lab.training.draw import Drawn
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import draw_weights
+
+_BLOCK_ROWS: Final = 1 << 14
+"""Rows of which sums are taken at once; bounds the memory of their float64 numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,7 @@ def train(
     examples: Examples, settings: NetworkSettings, seed: int, finished: Callable[[float], object]
 ) -> Ensemble:
     """Train all members; `finished` is called with the finished part of all steps."""
-    mean = np.average(examples.features, axis=0, weights=examples.weights)
-    spread = np.average((examples.features - mean) ** 2, axis=0, weights=examples.weights) ** 0.5
+    mean, spread = _moments(examples.features, examples.weights)
     ensemble = Ensemble(
         torch.from_numpy(mean.astype(np.float32)),
         torch.from_numpy((spread + 1e-6).astype(np.float32)),
@@ -132,6 +135,15 @@ def train(
 
     members = [member(i) for i in range(settings.members)]
     return Ensemble(ensemble.mean, ensemble.scale, ensemble.viral, members)
+
+
+def _moments(features: Float32Array, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the weighted mean and standard deviation of each feature, in blocks of rows."""
+    shares = weights / weights.sum()
+    blocks = [slice(at, at + _BLOCK_ROWS) for at in range(0, len(features), _BLOCK_ROWS)]
+    mean = sum(shares[rows] @ features[rows] for rows in blocks)
+    squares = (shares[rows] @ (features[rows] - mean) ** 2 for rows in blocks)
+    return mean, sum(squares) ** 0.5
 
 
 def _train(
