@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_labels(labels, folders)
     write_regions(regions, folders)
     command = [sys.executable, "-m", "virnucpro", "train", "--labels", labels, "--exclude", regions]
-    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "3.3.0"]
+    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "3.4.0"]
     command += ["--description", DESCRIPTION, "--notes", NOTES]
     command += ["--lengths", "300-1250", "--label-smoothing", "0.02"]
     # Two contigs contain a phage, two plasmids of different genera are nearly equal, and a human

@@ -18,9 +18,9 @@ from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral, by_g
 WINDOW = 500
 """Default length in bases of the windows of a record."""
 
-_CROPS_A_GROUP = (120, 5000)
-_CROPS_A_ROOT_BASE = 2.2
-_MOST_CROPS = 400_000
+_CROPS_A_GROUP = (240, 10_000)
+_CROPS_A_ROOT_BASE = 4.4
+_MOST_CROPS = 800_000
 """Maximum number of windows; the groups of larger training sets have proportionally fewer."""
 _MOST_BASES = 400_000
 """Maximum bases of a genome that count for its group's number of crops."""

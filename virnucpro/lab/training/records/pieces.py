@@ -20,9 +20,9 @@ _LENGTHS: Final = ((300, 2_000), (1_500, 30_000))
 """Shortest and longest pieces of each half; lengths are log-uniform."""
 _ERRORS: Final = ((1 / 3, 0.06), (2 / 3, 0.07))
 """Share of the pieces of each half that have errors, and the highest rate: long reads have most."""
-_A_ROOT_BASE: Final = 0.4
-_A_VIRUS_GROUP: Final = (80, 1060)
-_A_HOST_GROUP: Final = (16, 800)
+_A_ROOT_BASE: Final = 0.8
+_A_VIRUS_GROUP: Final = (160, 2120)
+_A_HOST_GROUP: Final = (32, 1600)
 _LEAST: Final = 300
 _WORD_BASES: Final = {True: 800_000, False: 200_000}
 """Maximum bases of a group whose words are read: of viruses and prokaryotes, of others."""
