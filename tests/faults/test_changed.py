@@ -131,7 +131,9 @@ def test_a_run_with_invalid_records_is_resumed_unless_strict(few_fasta, tmp_path
     (folder / "predictions.tsv").unlink()
     assert main([*command, "--resume", "--check-inputs"]) == 0
     assert (folder / "predictions.tsv").read_bytes() == table
-    assert capsys.readouterr().err.count("warning:") == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning:" in line]
+    of_input = [line for line in told if "expected to be false" not in line]
+    assert len(of_input) == 2
     assert main(["verify", str(folder)]) == 0
 
 
