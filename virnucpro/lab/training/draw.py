@@ -41,7 +41,7 @@ _BASES = np.frombuffer(b"ACGT", dtype=np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """Lengths of the windows for training.
+    """Lengths and number of the windows for training.
 
     Attributes
     ----------
@@ -49,10 +49,13 @@ class Crops:
         Lengths in bases, ascending; each is drawn equally often.
     between
         True: `lengths` are the shortest and the longest, and lengths between are log-uniform.
+    share
+        Share of the usual number of windows.
     """
 
     lengths: tuple[int, ...]
     between: bool = False
+    share: float = 1.0
 
     def draw(self, rng: np.random.Generator) -> int:
         """Return a random length."""
@@ -63,6 +66,11 @@ class Crops:
 
 CROPS = Crops((150, 1000), between=True)
 """Default lengths of the windows for training."""
+
+LANGUAGE_MODEL_SHARE = 0.25
+"""Share of the windows for training that language models encode: a window takes them a thousand
+times as long as composition.
+"""
 
 
 class PieceKind(NamedTuple):
@@ -114,7 +122,7 @@ def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Dr
     groups = list(by_group(genomes).values())
     roots = [_CROPS_A_ROOT_BASE * counted_bases(members) ** 0.5 for members in groups]
     counts = np.clip(roots, *_CROPS_A_GROUP)
-    counts *= min(1, _MOST_CROPS / counts.sum())
+    counts *= crops.share * min(1, _MOST_CROPS / counts.sum())
     for members, count in zip(groups, counts.tolist(), strict=True):
         source = _Source(members, crops.lengths[0])
         for _ in range(int(count)):

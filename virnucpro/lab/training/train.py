@@ -17,6 +17,7 @@ from virnucpro.compute.predict import predict
 from virnucpro.durable import write_file
 from virnucpro.errors import RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
+from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
 from virnucpro.lab.training.fit import Fitted, fit_head
 from virnucpro.lab.training.genomes import (
     Genome,
@@ -81,8 +82,10 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
         _prepare(folder, settings, execution)
         reporter.stage("drawing windows")
+        share = 1.0 if model.has_records else LANGUAGE_MODEL_SHARE
+        crops = replace(training.crops, share=share)
         windows = draw_training_windows(
-            genomes, training.seed, training.crops, model.window, errors=settings["records"]
+            genomes, training.seed, crops, model.window, errors=settings["records"]
         )
         windows.write(folder / _WINDOWS)
         features, has_item = _features(folder, model, execution, reporter)

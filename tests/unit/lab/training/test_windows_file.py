@@ -38,6 +38,11 @@ def test_drawn_windows_have_the_lengths():
     assert lengths.count(200) > len(lengths) / 2
 
 
+def test_a_share_of_the_windows_is_drawn():
+    numbers = [len(draw_crops(GENOMES, 1, Crops((200,), share=share)).bases) for share in (1, 0.25)]
+    assert numbers[1] == pytest.approx(numbers[0] / 4, rel=0.05)
+
+
 def test_classes_are_in_proportion_to_the_window():
     assert length_classes(500) == LENGTH_CLASSES
     first, *_, last = length_classes(1000)
