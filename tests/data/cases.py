@@ -1,8 +1,12 @@
 """Cases of a test: those of the default run, and those that only the slow run has."""
 
+import os
 from collections.abc import Iterable, Mapping
 
 import pytest
+
+TWO_THREADS = ["--threads", "2"] if len(os.sched_getaffinity(0)) > 1 else []
+"""Options for two threads; none on one CPU, where a command refuses two."""
 
 
 def slow(*values, id=None):  # noqa: A002 - as in pytest.param

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from cases import TWO_THREADS
 
 from virnucpro.cli.main import main
 from virnucpro.run import input_check
@@ -153,7 +154,7 @@ def test_another_bundle_is_refused(copy_of_run, few_fasta, bundle_with, capsys):
 
 
 @pytest.mark.parametrize(
-    "options", [["--devices", "cpu:3"], ["--threads", "1"], ["--devices", "cpu:2"]]
+    "options", [["--devices", "cpu:3"], ["--threads", "1"], ["--devices", "cpu:2", *TWO_THREADS]]
 )
 def test_devices_ranks_and_threads_may_change(options, copy_of_run, few_fasta):
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", "-q"]

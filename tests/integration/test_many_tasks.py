@@ -13,7 +13,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from cases import slow
+from cases import TWO_THREADS, slow
 from programs import stuck_after, wait_until
 from samples import random_records
 
@@ -139,7 +139,7 @@ def test_any_number_of_tasks_gives_the_tables_of_one_process(planned, alone, tas
 
 def test_two_workers_a_task_and_another_number_of_tasks(planned, alone, capsys):
     """Task 1 of 4 alone computes its strides, then all others; a task of 3 finds nothing."""
-    assert work_here(planned, "1/4", "--devices", "cpu:2") == 0
+    assert work_here(planned, "1/4", "--devices", "cpu:2", *TWO_THREADS) == 0
     assert work_here(planned, "2/3") == 0
     assert "every unit has a segment" in capsys.readouterr().err
     torn = next((planned / "parts").glob("*/shards/rank-*")) / "unit-000000.h5.17-0123abcd.tmp"

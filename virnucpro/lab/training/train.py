@@ -69,6 +69,8 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         If not all windows have a vector.
     """
     model = choose_model(training.encoders, training.items, training.window)
+    share = 1.0 if model.has_records else LANGUAGE_MODEL_SHARE
+    training = replace(training, crops=replace(training.crops, share=share))
     genomes = read_genomes(training.sources, training.excluded)
     require_usable(genomes, _FOLDS)
     require_disjoint(training.sources, training.held_out)
@@ -82,10 +84,8 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
         _prepare(folder, settings, execution)
         reporter.stage("drawing windows")
-        share = 1.0 if model.has_records else LANGUAGE_MODEL_SHARE
-        crops = replace(training.crops, share=share)
         windows = draw_training_windows(
-            genomes, training.seed, crops, model.window, errors=settings["records"]
+            genomes, training.seed, training.crops, model.window, errors=settings["records"]
         )
         windows.write(folder / _WINDOWS)
         features, has_item = _features(folder, model, execution, reporter)
