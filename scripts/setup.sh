@@ -36,7 +36,7 @@ set_up() {
   # -qq: errors only, no warnings about users and paths.
   .venv/bin/python -m pip install -qq --no-compile --no-warn-script-location \
     --disable-pip-version-check --constraint constraints.txt --editable ".[$extras]"
-  # On all CPUs, unlike pip. Some packages have templates that are no valid Python.
+  # On all CPUs, unlike pip. Some packages have templates that are not valid Python.
   .venv/bin/python -m compileall -qq -j 0 virnucpro .venv/lib || true
   # Another set of extras removes no package: older lines stay valid while the pins are the same.
   { grep -sF -- "${wanted% *}" "$stamp" || true; echo "$wanted"; } > "$stamp.tmp"

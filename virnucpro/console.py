@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, line separators and marks of the text direction."""
 _RISKY: Final = ("=", "+", "-", "@", "#", "track", "browser")
-"""Start of a formula in spreadsheet programs, or of a line that is no row of a BED file."""
+"""Start of a formula in spreadsheet programs, or of a line that is not a row of a BED file."""
 _ENCODED: Final = re.compile(
     rf"{CONTROL.pattern}|%(?=[01][0-9A-F]|25|7F|C2%[89]|E2%8[01])"
     r"|^(?:[=+@#-]|t(?=rack)|b(?=rowser)|%(?=3D|2[BD3]|40|74|62))"

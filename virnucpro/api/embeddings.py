@@ -146,8 +146,8 @@ class Embeddings(RunOutput):
         """
         if self.offsets is not None:
             raise UsageError(
-                "rows with one vector per residue are no array (n, D): use matrix, the vectors of "
-                "all residues, and offsets, its bounds of rows; or embed with another pooling"
+                "rows with one vector per residue are not an array (n, D): use matrix, the vectors "
+                "of all residues, and offsets, its bounds of rows; or embed with another pooling"
             )
         return np.array(self.matrix, dtype, copy=copy)
 

@@ -225,7 +225,7 @@ def _log_odds(
 ) -> FloatArray:
     if calibration.records is None:
         return calibration.log_odds(records.logit, records.n_scored, records.scored_bases)
-    # Unknown bases are no evidence: a record counts as one of its known bases.
+    # Unknown bases are not evidence: a record counts as one of its known bases.
     length = records.length.astype(np.float64)
     if quality is not None:
         length *= np.where(np.isnan(quality.known), 1, quality.known)

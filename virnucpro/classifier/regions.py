@@ -393,7 +393,7 @@ def window_log_odds(
 def evidence_of(log_odds: FloatArray, first: IntArray) -> IntArray:
     """Return the evidence of windows for `viral_windows`: thousandths of log-odds less a bias.
 
-    `first` is as for `viral_windows`; each record has a window, NaN is no evidence.
+    `first` is as for `viral_windows`; each record has a window, NaN is not evidence.
     """
     owner = np.repeat(np.arange(len(first) - 1), np.diff(first))
     known = np.flatnonzero(np.isfinite(log_odds))

@@ -173,7 +173,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the command line.
 
     For speed, options are added only to the commands whose names occur in `words`, and others
-    are listed only if the first word is no command.
+    are listed only if the first word is not a command.
     """
     parser = _Parser(
         prog="virnucpro",

@@ -107,7 +107,7 @@ class Claims:
             self._link(path)
         except FileExistsError:
             holder = self._holder(path)
-            # Something that is no claim decides nothing: the unit is computed.
+            # Something that is not a claim decides nothing: the unit is computed.
             return holder in (None, self.name) or self._retake(path, str(holder), unit)
         return True
 

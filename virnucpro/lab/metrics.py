@@ -77,7 +77,7 @@ def bin_of(probability: FloatArray) -> IntArray:
 def calibration_error(probability: FloatArray, viral: BoolArray, weights: FloatArray) -> FloatArray:
     """Return the expected calibration error over ten bins of equal width.
 
-    NaN if no sequence has a probability, or a value is no probability.
+    NaN if no sequence has a probability, or a value is not a probability.
 
     Parameters
     ----------

@@ -268,7 +268,7 @@ _ADVICE: Final = {
     "no_open_frame": "Stop codons interrupt every reading frame: check --genetic-code, or give a "
     "bundle that scores whole windows, such as -b mini",
     "ambiguous_bases": "Too few of their letters are A, C, G or T: mask fewer bases",
-    "invalid_letters": "Letters are no bases: check whether the files are what you meant",
+    "invalid_letters": "Letters are not bases: check whether the files are what you meant",
     "too_long": "Split them, or give a larger --max-record",
     "quarantined": "Their computation failed; see quarantine.tsv",
 }

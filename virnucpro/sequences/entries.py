@@ -405,7 +405,7 @@ def split_alignments(path: Input) -> Iterator[Entry]:
     UsageError
         If pysam is not installed.
     InputError
-        If the input is no file on disk, or cannot be read.
+        If the input is not a file on disk, or cannot be read.
     """
     require_extra("bam", f"{path}: a SAM, BAM or CRAM file")
     import pysam  # noqa: PLC0415 - an extra

@@ -106,7 +106,7 @@ class _File:
 
 
 class InputNotes:
-    """Counts the trouble of all inputs of a run, and refuses inputs that are no sequences.
+    """Counts the trouble of all inputs of a run, and refuses inputs that are not sequences.
 
     Parameters
     ----------

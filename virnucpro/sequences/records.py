@@ -54,7 +54,7 @@ _WITHOUT_SPACE = str.maketrans("", "", " \t\n\v\f")
 
 
 def line_of_letter(path: Input, record: int, letter: int) -> int | None:
-    """Return the line that contains a letter of a record, from 1; None if `path` is no file.
+    """Return the line that contains a letter of a record, from 1; None if `path` is not a file.
 
     Parameters
     ----------

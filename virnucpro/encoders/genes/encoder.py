@@ -116,7 +116,7 @@ def load(spec: EncoderSpec, config: GenesConfig, *_: str) -> GenesEncoder:
         ),
         ((keys[1:] <= keys[:-1]).any(), "'keys' is not in ascending order"),
         ((values >= N_VALUES).any(), f"'values' has a value from {N_VALUES} on"),
-        (not ((means >= 0) & (means <= 1)).all(), "'means' has numbers that are no shares"),
+        (not ((means >= 0) & (means <= 1)).all(), "'means' has numbers that are not shares"),
     ):
         if invalid:
             raise BundleError(f"{path}: tensor {what}. Get the bundle again.")

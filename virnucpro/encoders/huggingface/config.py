@@ -164,8 +164,8 @@ def require_plain(folder: Path, settings: Mapping[str, object], shapes: Shapes) 
     Raises
     ------
     BundleError
-        If an entry of the folder is no file, the weights are quantised, or a number of config.json
-        is 0 or does not fit the tensors.
+        If an entry of the folder is not a file, the weights are quantised, or a number of
+        config.json is 0 or does not fit the tensors.
     """
     for entry in folder.iterdir():
         if not (entry.is_file() or entry.is_dir()):

@@ -21,7 +21,7 @@ def read_pickle(path: Path) -> object:
 
     The file may contain tensors, plain data and fair-esm's Namespace.
 
-    Tensors are memory-mapped. Files in the format before PyTorch 1.6, which are no zip archives,
+    Tensors are memory-mapped. Files in the format before PyTorch 1.6, which are not zip archives,
     are refused.
 
     Raises

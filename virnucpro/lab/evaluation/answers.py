@@ -98,7 +98,7 @@ def _replacement(
 
 
 def check_names(source: str, table: ToolTable, fragments: Sequence[Fragment]) -> str:
-    """Return a warning if some names of a table are no fragment's name, else "".
+    """Return a warning if some names of a table are not the name of a fragment, else "".
 
     Raises
     ------

@@ -94,7 +94,7 @@ def _write(
         data=_embedded({name: content[name] for name in data}),
     )
     with write_output(path) as stream:
-        # bytes of a folder's name that are no text become \udcff, which is valid in JSON too
+        # bytes of a folder's name that are not text become \udcff, which is valid in JSON too
         stream.write(text.encode(errors="backslashreplace"))
 
 

@@ -7,7 +7,7 @@ STATUSES: Final[Mapping[str, str]] = {
     "no_open_frame": "A stop codon interrupts every reading frame, so there is nothing to score.",
     "too_short": "The sequence is too short for a score.",
     "ambiguous_bases": "Too few of its letters are A, C, G or T.",
-    "invalid_letters": "It contains letters that are no bases.",
+    "invalid_letters": "It contains letters that are not bases.",
     "too_long": "It has more letters than --max-record allows.",
     "quarantined": "Its computation failed repeatedly; see quarantine.tsv for the reason.",
     "missing": "It is not computed yet. Rerun the command of the run with --resume.",

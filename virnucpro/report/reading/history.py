@@ -88,9 +88,9 @@ def plain_words(text: str) -> str:
 
 
 def read_history(run: RunDirectory) -> History:
-    """Read the logs of a run and of its parts; a missing log or a line of other text is no event.
+    """Read the logs of a run and of its parts; missing logs and lines of other text are ignored.
 
-    Logs are lost more easily than results, so that damage here is no error.
+    Logs are lost more easily than results, so that damage here is not an error.
     """
     events: list[Event] = []
     spans: list[Span] = []
