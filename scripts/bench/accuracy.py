@@ -56,6 +56,8 @@ BoolArray = NDArray[np.bool_]
 LENGTHS = (300, 500, 1_000, 2_048, 3_000, 10_000)
 NUMBERS, OF_LONG, LONG = (60, 600), (30, 300), 2_000
 """Pieces per virus group, and per kingdom of others; the same from `LONG` bases on."""
+OF_BACTERIA = 1_500
+"""Pieces of bacteria: about 30 of each genus. They have most of the weight of a metagenome."""
 LEAST_LENGTH = 60
 RESAMPLES, TAILS = 500, (2.5, 97.5)
 FALSE, PREVALENCE = 0.01, 0.05
@@ -172,10 +174,10 @@ def phages(drawn: Drawn, log_odds: FloatArray, threshold: float, seed: int) -> I
         yield "phages against prokaryotes:"
         yield HEADER
         yield row(OF_PHAGES, groups, log_odds[chosen], threshold, seed)
-        weights = equal_weights(drawn.groups)
+        weights, values, viral = metagenome_weights(groups), log_odds[chosen], drawn.viral[chosen]
         for prevalence in (PREVALENCE, 0.5):
-            called = posterior(log_odds, prevalence) >= threshold
-            shares = [weights[side] @ called[side] / weights[side].sum() for side in (phage, cells)]
+            called = posterior(values, prevalence) >= threshold
+            shares = [weights[side] @ called[side] for side in (viral, ~viral)]
             yield (
                 f"called at a prevalence of {prevalence:.0%}: {shares[0]:.1%} of the phages, "
                 f"{shares[1]:.1%} of the prokaryotes"
@@ -316,7 +318,8 @@ def _threshold(bundle: str) -> float:
 
 
 def _draw(genomes: Sequence[Genome], length: int, seed: int) -> Drawn:
-    return draw_pieces(genomes, length, *(OF_LONG if length > LONG else NUMBERS), seed)
+    numbers = OF_LONG if length > LONG else NUMBERS
+    return draw_pieces(genomes, length, *numbers, seed, of_bacteria=OF_BACTERIA)
 
 
 def _classified(bundle: str, bases: Sequence[bytes], mates: int = 1) -> FloatArray:

@@ -1,13 +1,13 @@
 """Calls of a bundle in simulated metagenomes, whose viral records are known.
 
 Draws contigs from the genomes of one split, predicts them with ``virnucpro.classify``, and prints
-for each share of viral contigs: the estimated prevalence with its interval, and for several rules
-of the calls the number of viral calls, precision, recall, and the stated and the realised rate of
-false calls.
+for each share of viral contigs: the estimated prevalence, and for several rules of the calls the
+number of viral calls, precision, recall, and the stated and the realised rate of false calls. Each
+figure is the median of several metagenomes, with the least and the largest one.
 
     python scripts/train_mini.py ... --out OUT     # writes OUT/labels.tsv and OUT/exclude.bed
     python scripts/bench/metagenome.py --labels OUT/labels.tsv --exclude OUT/exclude.bed
-        [--bundle B] [--contigs 3000] [--viral .01 .05 .5] [--keep DIR]
+        [--bundle B] [--contigs 3000] [--viral .01 .05 .5] [--draws 10] [--keep DIR]
     python scripts/bench/metagenome.py --held-out OUT/training/cross_validation.tsv [--viral ...]
 
 Lengths are log-normal with a median of 2 kb, from 1 to 30 kb. Of the viral contigs, 80 % are of
@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import virnucpro
 from virnucpro.bundles.bundle import open_bundle
@@ -46,9 +47,12 @@ FDR = 0.05
 N_GROUPS = {(True, True): 23, (True, False): 19, (False, True): 50, (False, False): 79}
 """Groups of the split `valid` by kind."""
 SAMPLES, TAILS = 200, (5, 50, 95)
+DIGITS = (3, 3, 0, 2, 2, 2, 2)
+"""Decimals of the figures of a rule."""
 SHUFFLED = "shuffled"
 """Kingdom of random sequences in the training of mini."""
 
+BoolArray = NDArray[np.bool_]
 Kinds = Mapping[tuple[bool, bool], Sequence[Sequence[Genome]]]
 """Groups of genomes by kind: whether viral, and whether of phages or prokaryotes."""
 
@@ -67,24 +71,26 @@ def print_genomes(options: argparse.Namespace) -> None:
     excluded = read_regions(options.exclude)
     genomes = read_genomes(read_labels(options.labels, options.split), excluded)
     kinds = _kinds(genomes)
-    print(
-        "| true | estimate, interval | rule | called | precision | recall | FDR stated, realised |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    print("| true | estimate | rule | called | precision | recall | FDR stated | realised |")
+    print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
         for share in options.viral:
-            folder = options.keep or Path(scratch)
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"metagenome-{share:g}.fa"
-            drawn = draw_contigs(kinds, options.contigs, share, options.seed)
-            viral = []
-            with path.open("wb") as stream:
-                for number, (genome, start, bases) in enumerate(drawn):
-                    viral.append(genome.viral)
-                    name = f"{'virus' if genome.viral else 'other'}_{number:06d}"
-                    stream.write(f">{name} {genome.name} {start}\n".encode() + bases + b"\n")
-            for row in figures(path, np.array(viral), options.bundle):
-                print(row, flush=True)
+            drawn = []
+            for seed in range(options.seed, options.seed + options.draws):
+                path = folder / f"metagenome-{share:g}-{seed}.fa"
+                viral = write_contigs(path, draw_contigs(kinds, options.contigs, share, seed))
+                drawn.append(figures(path, viral, options.bundle))
+            for rule in drawn[0]:
+                low, middle, high = np.nanquantile(
+                    [one[rule] for one in drawn], (0, 0.5, 1), axis=0
+                )
+                cells = [
+                    f"{b:.{digits}f} ({a:.{digits}f} to {c:.{digits}f})"
+                    for a, b, c, digits in zip(low, middle, high, DIGITS, strict=True)
+                ]
+                print("| " + " | ".join([*cells[:2], rule, *cells[2:]]) + " |", flush=True)
 
 
 def print_samples(options: argparse.Namespace) -> None:
@@ -171,27 +177,36 @@ def draw_contigs(
             yield genome, start, bases
 
 
-def figures(path: Path, viral: np.ndarray, bundle: str) -> Iterator[str]:
-    """Yield a row of the table for each rule."""
+def write_contigs(path: Path, drawn: Iterator[tuple[Genome, int, bytes]]) -> BoolArray:
+    """Write contigs, whose names tell viral ones from others; return which are viral."""
+    viral = []
+    with path.open("wb") as stream:
+        for number, (genome, start, bases) in enumerate(drawn):
+            viral.append(genome.viral)
+            name = f"{'virus' if genome.viral else 'other'}_{number:06d}"
+            stream.write(f">{name} {genome.name} {start}\n".encode() + bases + b"\n")
+    return np.array(viral)
+
+
+def figures(path: Path, viral: BoolArray, bundle: str) -> dict[str, list[float]]:
+    """Return for each rule: share of viral contigs, its estimate, and the figures of the calls."""
     with virnucpro.classify(path, bundle=bundle) as result:
         table, expected = result.predictions, result.expectation
         probability, fdr = (np.asarray(table[name], float) for name in ("probability", "fdr"))
         call, tier = (np.asarray(table[name], object) for name in ("call", "tier"))
     assert expected is not None
-    assumed = expected.prevalence
-    first = f"{viral.mean():.3f} | {assumed.value:.3f}, {assumed.low:.3f} to {assumed.high:.3f}"
     rules = {f"fdr {FDR:g}": np.nan_to_num(fdr, nan=1) <= FDR}
     for number, name in enumerate(PRESETS):
         rules[name] = np.isin(tier, PRESETS[number:])
     assert (rules["default"] == (call == "viral")).all()
+    found = {}
     for name, called in rules.items():
         n, right = int(called.sum()), int((called & viral).sum())
-        precision, recall = right / n if n else np.nan, right / max(1, viral.sum())
+        precision = right / n if n else np.nan
         stated = float((1 - probability[called]).mean()) if n else np.nan
-        yield (
-            f"| {first} | {name} | {n:,} | {precision:.2f} | {recall:.2f} | "
-            f"{stated:.2f}, {1 - precision:.2f} |"
-        )
+        calls = [n, precision, right / max(1, viral.sum()), stated, 1 - precision]
+        found[name] = [viral.mean(), expected.prevalence.value, *calls]
+    return found
 
 
 def _options() -> argparse.Namespace:
@@ -204,6 +219,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
     parser.add_argument("--contigs", type=int, default=3_000, help="default: %(default)s")
     parser.add_argument("--viral", type=float, nargs="+", default=[0.01, 0.05, 0.5], metavar="P")
+    parser.add_argument("--draws", type=int, default=10, help="metagenomes; default: %(default)s")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="folder for the contigs")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     return parser.parse_args()

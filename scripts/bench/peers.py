@@ -25,14 +25,15 @@ from typing import NamedTuple
 
 import commands
 import numpy as np
-from accuracy import BoolArray, FloatArray, recall_at_few
+from accuracy import OF_BACTERIA, BoolArray, FloatArray, recall_at_few
 
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.draw import Drawn, draw_pieces
 from virnucpro.lab.training.genomes import read_genomes
-from virnucpro.lab.training.weights import PROKARYOTES, equal_weights, is_phage
+from virnucpro.lab.training.records.calibration import metagenome_weights
+from virnucpro.lab.training.weights import PROKARYOTES, is_phage
 
 BASES = 2_048
 REQUIREMENT = "jaeger-bio[cpu]==1.26.5"
@@ -53,7 +54,7 @@ def main() -> None:
     options = _options()
     excluded = read_regions(options.exclude)
     genomes = read_genomes(read_labels(options.labels, options.split), excluded)
-    drawn = draw_pieces(genomes, BASES, *options.pieces, options.seed)
+    drawn = draw_pieces(genomes, BASES, *options.pieces, options.seed, of_bacteria=options.bacteria)
     kinds = zip(drawn.groups, drawn.sources, strict=True)
     drawn = drawn.select(np.array([is_phage(s) or g[0] in PROKARYOTES for g, s in kinds]))
     print("| tool | pieces | AUROC | recall at 1 % | phages, prokaryotes called | s | Mb/CPU s |")
@@ -76,7 +77,7 @@ def main() -> None:
 
 
 def _row(name: str, answers: Answers, drawn: Drawn, spent: commands.Spent) -> str:
-    viral, weights = drawn.viral, equal_weights(drawn.groups)
+    viral, weights = drawn.viral, metagenome_weights(drawn.groups)
     recall = recall_at_few(answers.log_odds, viral, ~viral, weights)
     called = [
         weights[side] @ answers.called[side] / weights[side].sum() for side in (viral, ~viral)
@@ -138,6 +139,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jaeger", type=Path, metavar="DIR", help="environment of the peer")
     text = "per virus group, and per kingdom of others; default: %(default)s"
     parser.add_argument("--pieces", type=int, nargs=2, default=(30, 300), help=text)
+    parser.add_argument("--bacteria", type=int, default=OF_BACTERIA, help="pieces of bacteria")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

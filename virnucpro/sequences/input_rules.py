@@ -33,7 +33,7 @@ _ERROR_OF_QUALITY: Final = 10.0 ** (-np.arange(-33, 256 - 33) / 10)
 """Probability of an error by the character of the quality: Phred, offset 33."""
 _NOISY: Final = 0.01
 _ERRORS: Final = (0, 0.01, 0.02, 0.05)
-_FOUND: Final = {"10 kb": (1, 0.93, 0.86, 0.75), "3 kb": (1, 0.89, 0.77, 0.52)}
+_FOUND: Final = {"10 kb": (1, 0.95, 0.88, 0.73), "3 kb": (1, 0.93, 0.78, 0.54)}
 """Share of viruses found at each rate of errors, of those found without: docs/reads.md."""
 
 

@@ -83,11 +83,12 @@ def metagenome_weights(groups: Sequence[Group]) -> FloatArray:
     for group in groups:
         counts[group] = counts.get(group, 0) + 1
     cells = np.array([group[0] in PROKARYOTES for group in groups])
-    rest = ~are_viral(groups) & ~cells
-    if cells.any() and rest.any():
-        weights[cells] = [1 / counts[group] for group in groups if group[0] in PROKARYOTES]
-        for rows, share in ((cells, _PROKARYOTES), (rest, 1 - _PROKARYOTES)):
+    others = ~are_viral(groups)
+    weights[cells] = [1 / counts[group] for group in groups if group[0] in PROKARYOTES]
+    for rows, share in ((cells, _PROKARYOTES), (others & ~cells, 1 - _PROKARYOTES)):
+        if rows.any():
             weights[rows] *= share / weights[rows].sum()
+    weights[others] /= weights[others].sum()
     return weights
 
 
