@@ -37,7 +37,7 @@ AFTER_TRAINING = {
     "accuracy": "--labels {trained}/labels.tsv --exclude {trained}/exclude.bed "
     "--lengths 2048 10000 --errors .05",
     "kmer_cross_validation": "--out {trained}",
-    "metagenome": "--labels {trained}/labels.tsv --contigs 60 --viral .2",
+    "metagenome": "--labels {trained}/labels.tsv --contigs 60 --viral .2 --draws 2",
     "peers": "--labels {trained}/labels.tsv --pieces 5 20",
 }
 
