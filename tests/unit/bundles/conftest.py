@@ -1,6 +1,7 @@
 """A tiny bundle, a way to edit its manifest, and the files of a small published bundle."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -24,10 +25,15 @@ def one_thread(one_torch_thread):
 
 
 @pytest.fixture
-def bundle_folder(tmp_path):
+def bundle_folder(written_bundle, tmp_path):
+    """A copy of the tiny bundle, which a test may change."""
+    return shutil.copytree(written_bundle, tmp_path / "tiny")
+
+
+@pytest.fixture(scope="session")
+def written_bundle(tmp_path_factory):
     """Weights of zeros, an empty tokeniser, and a head for vectors of 12 numbers."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("tiny")
     encoders = []
     for name, config in ENCODERS.items():
         tensors = {tensor: torch.zeros(shape) for tensor, shape in config.tensor_shapes().items()}
