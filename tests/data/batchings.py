@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from virnucpro.encoders.registry import load_encoder
+
 
 def batchings(n):
     """Yield batches as indices: single, all together, reversed, in pairs, random."""
@@ -14,6 +16,12 @@ def batchings(n):
     for _ in range(2):
         cuts = np.sort(dice.choice(np.arange(1, n), 3, replace=False))
         yield [part.tolist() for part in np.split(dice.permutation(n), cuts)]
+
+
+def vectors_of(spec, sequences, **options):
+    """Return the vectors of sequences in one batch; the options are those of `load_encoder`."""
+    encoder = load_encoder(spec, **options)
+    return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
 
 
 def encoded(encoder, batch, parts):

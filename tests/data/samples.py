@@ -4,13 +4,34 @@ import csv
 import random
 from pathlib import Path
 
+from hypothesis import strategies as st
+
 from virnucpro.sequences.index import SequenceIndex, build_index
+from virnucpro.sequences.records import Alphabet
+from virnucpro.sequences.spec import IndexSpec
 
 CODONS = [a + b + c for a in "ACGT" for b in "ACGT" for c in "ACGT"]
 CODING = [codon for codon in CODONS if codon not in {"TAA", "TAG", "TGA"}]
 OPEN_CODONS = [codon for codon in CODONS if codon[0] != "T"]
 QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """An in-memory file system, if there is one, is faster for many small indexes."""
+
+CALIBRATION = {
+    "lines": [
+        {"min_windows": 1, "min_bases": 0, "slope": 1.0, "intercept": 0.0},
+        {"min_windows": 2, "min_bases": 600, "slope": 1.5, "intercept": 0.1},
+    ],
+    "prevalence": 0.5,
+    "presets": {
+        "sensitive": {"viral": 0.5, "non_viral": 0.3},
+        "default": {"viral": 0.7, "non_viral": 0.4},
+        "conservative": {"viral": 0.9, "non_viral": 0.5},
+    },
+    "min_bases": 100,
+    "min_scored": 0.5,
+    "gc": [0.2, 0.75],
+}
+"""As a bundle's manifest has it."""
 
 
 def random_records(n_records, *, seed, letters=CODING, least=60, most=160, name="r") -> str:
@@ -32,6 +53,18 @@ def write_fasta(path, sequences) -> str:
     """Write sequences as records r0, r1 and so on; return the path."""
     path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))
     return str(path)
+
+
+def any_spec(kind, least, most, genetic_codes=(1, 4, 11)):
+    """Return a strategy of specifications with windows of `least` to `most` bases."""
+    return st.builds(
+        IndexSpec,
+        st.just(kind),
+        st.just(Alphabet.NUCLEOTIDE),
+        st.integers(least, most),
+        st.sampled_from(["published", "even"]),
+        st.sampled_from(genetic_codes),
+    )
 
 
 def index_of(folder, sequences, spec) -> SequenceIndex:

@@ -6,20 +6,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from virnucpro.classifier.consensus import (
-    Status,
-    Thresholds,
-    WindowCalls,
-    call_windows,
-)
+from virnucpro.classifier.consensus import Thresholds
 from virnucpro.classifier.decision import call_records
-from virnucpro.classifier.run_scores import score_run
+from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
 from virnucpro.tables.source import RunScores
+
+
+@pytest.fixture(scope="session")
+def one_torch_thread():
+    """Let torch use one thread: several wait for each other, and keep the CPUs busy meanwhile."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -77,28 +83,11 @@ def cover() -> Callable[..., Coverage]:
 
 
 @pytest.fixture(scope="session")
-def windows_of() -> Callable[..., WindowCalls]:
-    """Return the calls of all windows; windows without an item have no open frame."""
-
-    def call(index: SequenceIndex, coverage: Coverage) -> WindowCalls:
-        return call_windows(
-            index.window_first_item,
-            index.item_row,
-            coverage.scores,
-            coverage.row_state,
-            index.item_frame,
-            np.full(index.n_windows, Status.NO_OPEN_FRAME, np.uint8),
-        )
-
-    return call
-
-
-@pytest.fixture(scope="session")
-def scores_of(windows_of) -> Callable[..., RunScores]:
+def scores_of() -> Callable[..., RunScores]:
     """Return scores and calls of a run without calibration; `values` replace what is computed."""
 
     def score(index: SequenceIndex, coverage: Coverage, **values) -> RunScores:
-        windows = windows_of(index, coverage)
+        windows = run_windows(index, coverage)
         records = score_run(index, windows, coverage, len(values.get("classes", ())))
         calls = values.pop("calls", None) or call_records(records, Thresholds(0.6, 0.4))
         scores = RunScores(

@@ -47,13 +47,8 @@ def test_a_failure_of_standard_error_is_kept_and_raises_nothing(redirection, fai
 def test_standard_error_without_a_reader_raises_nothing():
     readable, writable = os.pipe()
     os.close(readable)
-    done = subprocess.run(
-        [sys.executable, "-c", f"{PROTECTED}say('x'); print(output_failure())"],
-        stdout=subprocess.PIPE,
-        stderr=writable,
-        text=True,
-        check=False,
-    )
+    program = "say('x'); print(output_failure())"
+    done = run(program, capture_output=False, stdout=subprocess.PIPE, stderr=writable)
     os.close(writable)
     assert (done.returncode, done.stdout) == (0, "standard error: Broken pipe\n")
 

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import slow
 from record_bundle import save_record_bundle
 
 import virnucpro
@@ -27,7 +28,16 @@ def columns(table):
     return {name: (table[name].dtype, list(map(str, table[name]))) for name in names}
 
 
-@pytest.mark.parametrize("bundle", ["mini", "records"])
+@pytest.mark.parametrize(
+    ("tables", "bundle"),
+    [
+        ("pandas", "mini"),
+        ("numpy", "records"),
+        slow("pandas", "records"),
+        slow("numpy", "mini"),
+    ],
+    indirect=["tables"],
+)
 def test_a_model_predicts_as_a_run_with_a_folder(bundle, pairs, tables, tmp_path):
     if bundle == "records":
         bundle = save_record_bundle(tmp_path / "records").path
@@ -160,7 +170,7 @@ def test_bundles_are_listed():
 
 def test_many_calls_leave_nothing_behind(model, pairs, run, own_temporary_folder):
     expected = np.asarray(run.predictions["score"])
-    for _ in range(40):
+    for _ in range(20):
         np.testing.assert_array_equal(model.score(pairs, threads=1), expected)
     assert list(own_temporary_folder.iterdir()) == []
 

@@ -2,10 +2,10 @@
 
 import importlib
 import inspect
-import subprocess
 import sys
 
 import pytest
+from programs import run_captured
 
 import virnucpro
 from virnucpro import errors
@@ -47,10 +47,7 @@ def test_the_import_is_quick_and_light():
     )
     seconds = []
     for _ in range(3):  # the machine may be busy
-        done = subprocess.run(
-            [sys.executable, "-Sc", code], capture_output=True, text=True, check=True
-        )
-        first, loaded = done.stdout.splitlines()
+        first, loaded = run_captured(sys.executable, "-Sc", code).stdout.splitlines()
         assert loaded == "[]"
         seconds.append(float(first))
     assert min(seconds) < 0.05

@@ -98,8 +98,8 @@ def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
     calls = ("viral", "ambiguous", "non-viral", "not_scored")
     records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))
     assert [(one.name, one.sequence.decode()) for one in records] == pairs
-    with pytest.raises(virnucpro.UsageError, match="cannot extract 'virus'"):
-        run.to_fasta(tmp_path / "x.fa", "virus")
+    with pytest.raises(virnucpro.UsageError, match="cannot extract 'virus': give viral, ambiguous"):
+        run.to_fasta(tmp_path / "x.fa", ("viral", "virus"))
 
 
 def test_the_report_of_the_run_or_a_copy(run, pairs, tmp_path):

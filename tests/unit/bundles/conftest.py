@@ -1,6 +1,7 @@
 """A tiny bundle, a way to edit its manifest, and the files of a small published bundle."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -9,35 +10,37 @@ from safetensors.torch import save_file
 from virnucpro.bundles import published
 from virnucpro.bundles.bundle import save_bundle
 from virnucpro.bundles.data_folder import DataFolder
+from virnucpro.bundles.import_head import OwnFiles
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.head import head_shapes
-from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 
-NUCLEOTIDE_CONFIG = {
-    "vocab_size": 9,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-}
-PROTEIN_CONFIG = {"num_layers": 1, "embed_dim": 4, "attention_heads": 2, "token_dropout": True}
+ENCODERS = {"nucleotide": DnabertSConfig(9, 8, 1, 2, 16), "protein": Esm2Config(1, 4, 2)}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread(one_torch_thread):
+    pass
 
 
 @pytest.fixture
-def bundle_folder(tmp_path):
+def bundle_folder(written_bundle, tmp_path):
+    """A copy of the tiny bundle, which a test may change."""
+    return shutil.copytree(written_bundle, tmp_path / "tiny")
+
+
+@pytest.fixture(scope="session")
+def written_bundle(tmp_path_factory):
     """Weights of zeros, an empty tokeniser, and a head for vectors of 12 numbers."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    for name, config in (
-        ("nucleotide", DnabertSConfig(**NUCLEOTIDE_CONFIG)),
-        ("protein", Esm2Config(**PROTEIN_CONFIG)),
-    ):
+    folder = tmp_path_factory.mktemp("tiny")
+    encoders = []
+    for name, config in ENCODERS.items():
         tensors = {tensor: torch.zeros(shape) for tensor, shape in config.tensor_shapes().items()}
         save_file(tensors, folder / f"{name}.safetensors")
+        files = {"weights": f"{name}.safetensors"}
+        files |= {"tokenizer": "tokenizer.json"} if name == "nucleotide" else {}
+        encoders.append(config.spec(name[0], folder, files))
     (folder / "tokenizer.json").write_text("{}")
     head = {name: torch.ones(shape) for name, shape in head_shapes((12, 3, 2)).items()}
     save_file(head, folder / "head.safetensors")
@@ -47,26 +50,7 @@ def bundle_folder(tmp_path):
             name="tiny",
             version="1.0",
             description="for tests",
-            encoders=(
-                EncoderSpec(
-                    "n",
-                    "dnabert_s",
-                    "nucleotide",
-                    8,
-                    folder,
-                    {"weights": "nucleotide.safetensors", "tokenizer": "tokenizer.json"},
-                    NUCLEOTIDE_CONFIG,
-                ),
-                EncoderSpec(
-                    "p",
-                    "esm2",
-                    "protein",
-                    4,
-                    folder,
-                    {"weights": "protein.safetensors"},
-                    PROTEIN_CONFIG,
-                ),
-            ),
+            encoders=tuple(encoders),
             head=folder / "head.safetensors",
             window=500,
             tiling="even",
@@ -107,6 +91,11 @@ def files(stand_ins, tmp_path_factory):
     folder = tmp_path_factory.mktemp("DNABERT-S")
     stand_ins.publish(folder)
     return folder
+
+
+@pytest.fixture
+def own(files):
+    return OwnFiles(files, files / "esm2_tiny.pt")
 
 
 @pytest.fixture

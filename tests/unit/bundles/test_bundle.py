@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from samples import CALIBRATION
 
 from virnucpro.bundles.bundle import describe_bundle, list_bundles, open_bundle
 from virnucpro.classifier.head import head_shapes
@@ -174,20 +175,6 @@ def test_a_head_without_hidden_layers_is_accepted(bundle_folder):
     assert open_bundle(str(bundle_folder)).head.is_file()
 
 
-CALIBRATION = {
-    "lines": [{"min_windows": 1, "min_bases": 0, "slope": 1.0, "intercept": 0.0}],
-    "prevalence": 0.5,
-    "presets": {
-        "sensitive": {"viral": 0.5, "non_viral": 0.3},
-        "default": {"viral": 0.7, "non_viral": 0.4},
-        "conservative": {"viral": 0.9, "non_viral": 0.5},
-    },
-    "min_bases": 100,
-    "min_scored": 0.5,
-    "gc": [0.2, 0.75],
-}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -321,10 +308,6 @@ def test_a_description_lists_verified_precisions(edit):
     assert "precisions compared with fp32: bf16, fp16" in describe_bundle(bundle)
     path = edit(lambda m: m["metrics"].pop("verified_precisions"))
     assert "precisions compared with fp32: none" in describe_bundle(open_bundle(path))
-
-
-def test_the_embedded_bundles_are_listed():
-    assert {"mini", "mini-deep"} <= list_bundles().keys()
 
 
 @pytest.fixture

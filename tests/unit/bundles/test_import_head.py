@@ -14,10 +14,7 @@ from virnucpro.bundles.published import sources_of
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError, UsageError
 
-
-@pytest.fixture
-def own(files):
-    return OwnFiles(files, files / "esm2_tiny.pt")
+SILENT = Listener(lambda _: None, lambda *_: None)
 
 
 def test_import_with_encoders_from_files(data, files, own):
@@ -52,18 +49,6 @@ def test_the_card_names_no_publication_of_unknown_files(data, files, own):
     assert bundle.description == "a classifier of VirNucPro's layers, imported from 500_model.pth"
 
 
-def test_the_card_of_published_encoders_with_an_unknown_head(
-    data, files, recipe, stand_ins, tmp_path
-):
-    fetch_bundle(recipe, data, Listener(lambda _: None, lambda *_: None), source=files)
-    stand_ins.save_as_published(
-        stand_ins.roughen(stand_ins.MLPClassifier()), tmp_path / "300_model.pth"
-    )
-    card = (import_classifier(tmp_path / "300_model.pth", data).path / "CARD.md").read_text()
-    assert "apply: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023)." in card
-    assert card.count("| unknown |") == 1
-
-
 def test_dnabert_s_weights_may_be_safetensors(data, files, own, tmp_path, stand_ins):
     import torch
     from safetensors.torch import save_file
@@ -82,14 +67,16 @@ def test_dnabert_s_weights_may_be_safetensors(data, files, own, tmp_path, stand_
 
 
 def test_import_with_the_encoders_of_an_installed_bundle(data, files, recipe, stand_ins, tmp_path):
-    silent = Listener(lambda _: None, lambda *_: None)
-    fetched = fetch_bundle(recipe, data, silent, source=files)
+    fetched = fetch_bundle(recipe, data, SILENT, source=files)
     stand_ins.save_as_published(
         stand_ins.roughen(stand_ins.MLPClassifier()), tmp_path / "300_model.pth"
     )
     bundle = import_classifier(tmp_path / "300_model.pth", data)
     assert bundle.window == 300
     assert bundle.encoders[0].config == fetched.encoders[0].config
+    card = (bundle.path / "CARD.md").read_text()
+    assert "apply: DNABERT-S (Zhou et al. 2024), ESM-2 (Lin et al. 2023)." in card
+    assert card.count("| unknown |") == 1  # the head
     named = import_classifier(
         tmp_path / "300_model.pth", data, name="named", encoders=fetched.name, window=77
     )
@@ -220,7 +207,6 @@ def test_control_characters_of_a_classifiers_name_are_escaped(data, files, own, 
 def test_paths_that_are_not_utf8_are_refused(data, files, own, tmp_path, recipe):
     odd = tmp_path / os.fsdecode(b"odd\xff")
     odd.symlink_to(files)
-    silent = Listener(lambda _: None, lambda *_: None)
     for act in (
         lambda: import_classifier(
             files / "500_model.pth", data, encoders=OwnFiles(odd, own.protein)
@@ -229,8 +215,8 @@ def test_paths_that_are_not_utf8_are_refused(data, files, own, tmp_path, recipe)
             files / "500_model.pth", data, encoders=OwnFiles(files, odd / "esm2_tiny.pt")
         ),
         lambda: import_classifier(odd / "500_model.pth", data, encoders=own),
-        lambda: fetch_bundle(recipe, data, silent, source=odd),
-        lambda: fetch_bundle(recipe, DataFolder(odd / "data"), silent, source=files),
+        lambda: fetch_bundle(recipe, data, SILENT, source=odd),
+        lambda: fetch_bundle(recipe, DataFolder(odd / "data"), SILENT, source=files),
     ):
         with pytest.raises(BundleError, match=r"odd.*this path contains bytes that are not UTF-8"):
             act()
@@ -296,10 +282,10 @@ def test_a_missing_file_is_named(data, files, own, tmp_path):
         ["pack", "mini", "-o", ""],
     ],
 )
-def test_empty_arguments_are_refused(data, capsys, arguments):
-    with pytest.raises(SystemExit, match="64"):
-        main(["bundle", *arguments])
-    assert "is empty" in capsys.readouterr().err
+def test_empty_arguments_are_refused(data, called, arguments):
+    done = called("bundle", *arguments)
+    assert done.returncode == 64
+    assert "is empty" in done.stderr
 
 
 def test_fetch_from_a_file_is_refused(data, files, recipe, capsys):

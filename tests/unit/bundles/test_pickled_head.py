@@ -134,6 +134,10 @@ def test_another_module_is_refused(tmp_path, build, message):
         read_pickled_head(tmp_path / "other.pth")
 
 
+def with_weight(tensor):
+    return lambda m: setattr(m.hidden_layer, "weight", nn.Parameter(tensor))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -145,17 +149,9 @@ def test_another_module_is_refused(tmp_path, build, message):
         (lambda m: setattr(m, "output_layer", nn.Linear(16, 3)), "has 3 classes"),
         (lambda m: setattr(m, "bn1", nn.BatchNorm1d(17)), r"'hidden\.0\.norm\.\w+' has shape"),
         (lambda m: setattr(m, "extra", nn.ReLU()), r"torch\.nn\.modules\.activation\.ReLU"),
-        (
-            lambda m: setattr(m.hidden_layer, "weight", nn.Parameter(torch.zeros(56, 16).T)),
-            "is not contiguous",
-        ),
+        (with_weight(torch.zeros(56, 16).T), "is not contiguous"),
+        (with_weight(torch.zeros(1, 1).expand(9, 9)), "is not contiguous"),
         (lambda m: m.output_layer.to("meta"), "is not contiguous"),
-        (
-            lambda m: setattr(
-                m.hidden_layer, "weight", nn.Parameter(torch.zeros(1, 1).expand(9, 9))
-            ),
-            "is not contiguous",
-        ),
     ],
 )
 def test_a_classifier_of_another_structure_is_refused(tmp_path, stand_ins, change, message):

@@ -1,7 +1,7 @@
 import re
-import subprocess
 
 import pytest
+from programs import run_captured
 
 from virnucpro.bundles import published as module
 from virnucpro.bundles.checksums import Checksum, digest_of, require_content
@@ -102,9 +102,7 @@ def test_digests_equal_those_of_common_tools(tmp_path, size):
         "md5": ["md5sum", path],
         "git-blob": ["git", "hash-object", "--no-filters", path],
     }.items():
-        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[
-            0
-        ]
+        found, *_ = run_captured(*command).stdout.split()
         assert digest_of(kind, path) == Checksum(kind, found)
         require_content(path, Checksum(kind, found), "here")
 

@@ -27,11 +27,6 @@ def alone(recipe, monkeypatch):
 
 
 @pytest.fixture
-def own(files):
-    return OwnFiles(files, files / "esm2_tiny.pt")
-
-
-@pytest.fixture
 def fetch(data, files):
     stages = []
 
@@ -134,14 +129,10 @@ def test_fetch_refuses_another_bundle_under_the_published_name(
     assert fetch(recipe).head is not None
 
 
-def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(
-    forged, fetch, recipe, alone, data, capsys
-):
-    def silent(manifest):
-        return replace(manifest, provenance={})
-
+def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(forged, alone, data):
+    archive = forged(alone, "esm2_tiny", lambda manifest: replace(manifest, provenance={}))
     with pytest.raises(BundleError, match=r"unknown files.*The bundle is in .*esm2_tiny\.tar"):
-        unpack_bundle(forged(alone, "esm2_tiny", silent), data)
+        unpack_bundle(archive, data)
     assert data.installed() == {}
 
 

@@ -3,8 +3,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from samples import CALIBRATION as CONTENT
 
 from virnucpro import arrays
 from virnucpro.classifier import calibration
@@ -31,22 +32,6 @@ PRESETS = {
     "conservative": Preset(0.9, 0.5),
 }
 CALIBRATION = Calibration(LINES, 0.3, PRESETS, 100, 0.5, (0.2, 0.7))
-
-CONTENT = {
-    "lines": [
-        {"min_windows": 1, "min_bases": 0, "slope": 1.0, "intercept": 0.0},
-        {"min_windows": 2, "min_bases": 600, "slope": 1.5, "intercept": 0.1},
-    ],
-    "prevalence": 0.5,
-    "presets": {
-        "sensitive": {"viral": 0.5, "non_viral": 0.3},
-        "default": {"viral": 0.7, "non_viral": 0.4},
-        "conservative": {"viral": 0.9, "non_viral": 0.5},
-    },
-    "min_bases": 100,
-    "min_scored": 0.5,
-    "gc": [0.2, 0.75],
-}
 
 
 def probability(logit, n_windows, n_bases, prevalence=0.3, calibration=CALIBRATION):
@@ -137,16 +122,12 @@ def simple_q_values(values):
 @given(
     st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0, math.nan]) | st.floats(0, 1)),
 )
+@example([0.5, 0.99, math.nan, 0.9, 0.9])
 def test_q_values_equal_a_simple_loop(values):
     found = q_values(np.array(values, float))
     np.testing.assert_allclose(found, simple_q_values(values), rtol=1e-9, atol=1e-12)
     known = [(value, q) for value, q in zip(values, found, strict=True) if not math.isnan(value)]
     assert all(len({q for other, q in known if other == value}) == 1 for value, _ in known)
-
-
-def test_fewer_calls_have_a_lower_q_value():
-    values = np.array([0.5, 0.99, np.nan, 0.9, 0.9])
-    assert q_values(values) == pytest.approx([0.1775, 0.01, np.nan, 0.07, 0.07], nan_ok=True)
 
 
 def test_a_calibration_is_read_from_json():

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from virnucpro.classifier.calibration import LOGIT_LIMIT
@@ -65,38 +65,6 @@ def records_of(first, windows, status=None, lengths=None, pieces=None):
             np.array([state for *_, state in every], np.uint8),
         ),
     )
-
-
-def test_a_window_is_viral_if_its_virus_score_is_not_below_the_other():
-    calls = windows_of([[(0.1, DONE), (0.95, DONE)], [(0.1, DONE), (0.8, DONE)], [(0.5, DONE)]])
-    assert calls.call.tolist() == [Call.VIRAL, Call.NON_VIRAL, Call.VIRAL]
-    assert calls.score == pytest.approx([0.95 / 1.85, 0.8 / 1.7, 0.5])
-    assert calls.best_item.tolist() == [1, 3, 4]
-
-
-def test_a_missing_item_prevents_the_call_and_a_quarantined_one_does_not():
-    calls = windows_of(
-        [
-            [(0.9, DONE), (0.9, MISSING)],
-            [(0.9, DONE), (0.1, QUARANTINED)],
-            [(0.9, QUARANTINED)],
-            [],
-        ]
-    )
-    assert [Status(code) for code in calls.status] == [
-        Status.MISSING,
-        Status.SCORED,
-        Status.QUARANTINED,
-        Status.NO_OPEN_FRAME,
-    ]
-    assert np.isnan(calls.score).tolist() == [True, False, True, True]
-    assert calls.n_scored.tolist() == [1, 1, 0, 0]
-    assert calls.best_item.tolist() == [-1, 2, -1, -1]
-
-
-def test_the_first_of_equal_items_is_the_best():
-    calls = windows_of([[(0.7, DONE), (0.7, DONE)]])
-    assert calls.best_item.tolist() == [0]
 
 
 def test_the_score_of_a_record_is_the_mean_of_its_scored_windows():
@@ -194,8 +162,12 @@ items = st.tuples(
 
 
 @given(st.lists(st.lists(items, max_size=4), max_size=12))
-def test_windows_agree_with_one_window_at_a_time(groups):
+@example([[(0.25, DONE), (0.75, DONE), (0.75, DONE)], [(0.5, DONE)], [(0.25, DONE)]])
+@example([[(1.0, DONE), (1.0, MISSING)], [(1.0, DONE), (0.0, QUARANTINED)], []])
+def test_a_missing_item_prevents_the_call_and_a_quarantined_one_does_not(groups):
+    """Calls, scores and best items are those of a loop over windows; the first best item counts."""
     calls = windows_of(groups)
+    first = np.cumsum([0, *map(len, groups)])
     for number, group in enumerate(groups):
         states = {state for _, state in group}
         scored = [virus for virus, state in group if state == DONE]
@@ -206,12 +178,17 @@ def test_windows_agree_with_one_window_at_a_time(groups):
         else:
             expected = Status.QUARANTINED if group else Status.NO_OPEN_FRAME
         assert calls.status[number] == expected
+        assert calls.n_scored[number] == len(scored)
         if expected == Status.SCORED:
+            best = group.index((max(scored), DONE))
+            assert calls.best_item[number] == first[number] + best
             virus, others = max(scored), max(1 - one for one in scored)
             assert math.isclose(calls.score[number], virus / (virus + others), rel_tol=1e-6)
             assert calls.call[number] == (Call.VIRAL if virus >= others else Call.NON_VIRAL)
         else:
             assert calls.call[number] == Call.NOT_SCORED
+            assert np.isnan(calls.score[number])
+            assert calls.best_item[number] == -1
 
 
 @pytest.mark.parametrize(

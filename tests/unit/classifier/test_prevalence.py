@@ -72,39 +72,15 @@ def test_the_posterior_follows_bayes_rule(log_odds, prevalence):
 
 
 @pytest.mark.parametrize(
-    ("values", "called", "false", "text", "warns"),
+    ("values", "called", "false", "share", "told", "warns"),
     [
-        (
-            (0.0512, 0.0298, 0.0801),
-            96,
-            12.4,
-            "5.1 % viral (3.0 to 8.0 %); 96 called; expected false: 12",
-            False,
-        ),
-        (
-            (0.3, 0.3, 0.3),
-            1_000,
-            500.0,
-            "30 % viral (given); 1,000 called; expected false: 500",
-            False,
-        ),
-        (
-            (0.0004, 0.0001, 0.002),
-            3,
-            2.1,
-            "0.04 % viral (0.01 to 0.2 %); 3 called; expected false: 2.1",
-            True,
-        ),
-        (
-            (0.05, 0.01, 0.2),
-            0,
-            0.0,
-            "5.0 % viral (1.0 to 20 %); 0 called; expected false: 0.0",
-            False,
-        ),
+        ((0.0512, 0.0298, 0.0801), 96, 12.4, "5.1 % viral (3.0 to 8.0 %)", "12", False),
+        ((0.3, 0.3, 0.3), 1_000, 500.0, "30 % viral (given)", "500", False),
+        ((0.0004, 0.0001, 0.002), 3, 2.1, "0.04 % viral (0.01 to 0.2 %)", "2.1", True),
+        ((0.05, 0.01, 0.2), 0, 0.0, "5.0 % viral (1.0 to 20 %)", "0.0", False),
     ],
 )
-def test_what_is_expected_is_told_in_words(values, called, false, text, warns):
+def test_what_is_expected_is_told_in_words(values, called, false, share, told, warns):
     expected = Expectation(Prevalence(*values), called, false)
-    assert expected.text == f"assumed {text}"
+    assert expected.text == f"assumed {share}; {called:,} called; expected false: {told}"
     assert bool(expected.warning) == warns

@@ -25,6 +25,8 @@ CALIBRATION = Calibration(
     min_scored=0.5,
     gc=(0.2, 0.7),
 )
+OF_RECORDS = RecordCalibration((1.0, 10_000.0), (1.0, 1.0), (0.1, 0.1), (0.0, 0.0), 9.0)
+WITH_RECORDS = replace(CALIBRATION, records=OF_RECORDS)
 WINDOW, OVERLAP = 500, 20
 
 
@@ -113,23 +115,18 @@ class Spans:
 
 
 def test_genes_of_spans_decide_between_windows_that_look_alike():
-    index, calls, records, decision, calibration = run_of([[0.5, -0.5] * 40])
-    records_too = RecordCalibration((1.0, 10_000.0), (1.0, 1.0), (0.1, 0.1), (0.0, 0.0), 9.0)
-    calibration = replace(calibration, records=records_too)
-    for viral, wanted in (([], [False]), ([3, 4], [False, True, False]), ([3], [False])):
-        found = find_regions(index, calls, records, decision, calibration, Spans(viral))
+    *run, _ = run_of([[0.5, -0.5] * 40])
+    for viral, wanted in (([], [False]), ([3], [False]), ([3, 4], [False, True, False])):
+        found = find_regions(*run, WITH_RECORDS, Spans(viral))
         assert found.viral.tolist() == wanted
-    found = find_regions(index, calls, records, decision, calibration, Spans([3, 4]))
     assert (found.start[1], found.end[1]) == (30 * 480 + 10, 50 * 480 + 10)
     np.testing.assert_allclose(found.probability[1], 1 / (1 + np.exp(-9)), rtol=1e-4)
 
 
 def test_a_stretch_whose_genes_deny_it_is_not_viral():
-    index, calls, records, decision, calibration = run_of([[-2.0] * 20 + [5.0] * 20 + [-2.0] * 20])
-    records_too = RecordCalibration((1.0, 10_000.0), (1.0, 1.0), (0.1, 0.1), (0.0, 0.0), 9.0)
-    calibration = replace(calibration, records=records_too)
+    *run, _ = run_of([[-2.0] * 20 + [5.0] * 20 + [-2.0] * 20])
     for spans, wanted in ((None, [False, True, False]), (Spans([]), [False])):
-        found = find_regions(index, calls, records, decision, calibration, spans)
+        found = find_regions(*run, WITH_RECORDS, spans)
         assert found.viral.tolist() == wanted
     assert found.n_windows.tolist() == [60]
 

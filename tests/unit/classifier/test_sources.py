@@ -1,10 +1,9 @@
-from functools import partial
-
 import numpy as np
 import pytest
+from samples import index_of
 
-from virnucpro.classifier.consensus import Call, Status, call_windows
-from virnucpro.sequences.index import build_index
+from virnucpro.classifier.consensus import Call
+from virnucpro.classifier.run_scores import run_windows
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.coverage import Coverage
@@ -17,23 +16,14 @@ WINDOWS = (2, 1, 1, 3, 0)
 
 
 @pytest.fixture(scope="module")
-def index_with(tmp_path_factory):
-    return partial(build, tmp_path_factory)
+def index(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("index"), None)
 
 
-@pytest.fixture(scope="module")
-def index(index_with):
-    return index_with(None)
-
-
-def build(tmp_path_factory, piece):
-    folder = tmp_path_factory.mktemp("index")
-    with (folder / "in.fa").open("wb") as stream:
-        for number, n_windows in enumerate(WINDOWS):
-            bases = RNG.choice(list(b"ACGT"), size=100 * n_windows).astype(np.uint8).tobytes()
-            stream.write(b">r%d\n%s\n" % (number, bases))
+def build(folder, piece):
+    letters = (RNG.choice(list(b"ACGT"), size=100 * n).astype(np.uint8) for n in WINDOWS)
     spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 100, "even", 11, piece=piece)
-    found = build_index(folder / "index", [str(folder / "in.fa")], spec)
+    found = index_of(folder, [bases.tobytes() for bases in letters], spec)
     assert found.n_rows == sum(WINDOWS) + found.n_pieces
     return found
 
@@ -53,14 +43,7 @@ def sources(index, classes, missing=(), pieces=None):
     lost = index.item_row[list(missing)]
     state[lost], scores[lost] = RowState.MISSING, np.nan
     coverage = Coverage(np.array([0, index.n_rows]), "f", {}, (), (), state, scores, {})
-    windows = call_windows(
-        index.window_first_item,
-        index.item_row,
-        scores[:, :2],
-        state,
-        index.item_frame,
-        np.full(index.n_windows, Status.TOO_SHORT, np.uint8),
-    )
+    windows = run_windows(index, coverage)
     return likely_sources(index, windows, coverage, len(classes[0])).tolist()
 
 
@@ -81,8 +64,8 @@ def test_a_classifier_of_two_classes_has_no_source(index):
     assert sources(index, [()] * 7) == [-1] * 5
 
 
-def test_pieces_decide_where_a_record_has_them(index_with):
-    index = index_with(200)  # record 3 has two pieces of 150 bases
+def test_pieces_decide_where_a_record_has_them(tmp_path):
+    index = build(tmp_path, 200)  # record 3 has two pieces of 150 bases
     assert index.n_pieces == 5
     windows = [A, A, B, C, MIXED, MIXED, B]
     assert sources(index, windows, pieces=[B, B, B, C, MIXED]) == [1, 1, 1, 2, -1]

@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from doubles import open_run
+from programs import run_captured
 
 from virnucpro import bundles
 from virnucpro.cli.main import main
@@ -26,9 +26,9 @@ def test_a_command_line_imports_its_own_command_only():
         "try: main(['predict', '--help'])\n"
         "except SystemExit: print(*(name for name in sys.modules if name.endswith('_command')))"
     )
-    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
-    assert printed.split()[-1] == b"virnucpro.cli.commands.predict_command"
-    assert printed.count(b"_command\n") + printed.count(b"_command ") == 1
+    done = run_captured(sys.executable, "-c", code)
+    names = re.findall(r"\S+_command\b", done.stdout.splitlines()[-1])
+    assert names == ["virnucpro.cli.commands.predict_command"], done.stderr
 
 
 def test_an_error_shows_control_characters_as_escapes(capsys):
@@ -86,15 +86,15 @@ def test_unknown_names_are_wrong_usage_in_one_line(command, capsys):
         "aggregate",
     ],
 )
-def test_an_empty_name_is_not_the_current_folder(command, copied_mini, capsys, monkeypatch):
+def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monkeypatch):
     """An unset variable of a script, in a folder that is a bundle."""
-    monkeypatch.chdir(copied_mini)
-    before = sorted(copied_mini.iterdir())
-    with pytest.raises(SystemExit) as stopped:
-        main([*command.split(), ""])
-    assert stopped.value.code == 64
-    assert "is empty" in capsys.readouterr().err
-    assert sorted(copied_mini.iterdir()) == before
+    bundle = shutil.copytree(MINI, tmp_path / "mini")
+    monkeypatch.chdir(bundle)
+    before = sorted(bundle.iterdir())
+    done = called(*command.split(), "")
+    assert done.returncode == 64
+    assert "is empty" in done.stderr
+    assert sorted(bundle.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -120,33 +120,26 @@ def test_an_empty_name_is_not_the_current_folder(command, copied_mini, capsys, m
     ],
 )
 def test_wrong_usage_is_one_line_with_the_nearest_word_and_the_way_to_help(
-    command, prog, message, capsys
+    command, prog, message, called
 ):
-    with pytest.raises(SystemExit) as stopped:
-        main(command)
-    assert stopped.value.code == 64
-    (error, details) = capsys.readouterr().err.splitlines()
+    done = called(*command)
+    assert done.returncode == 64
+    (error, details) = done.stderr.splitlines()
     assert error.startswith(f"{prog}: error: ")
     assert message in error
     assert details == f"Run {prog} --help for details."
 
 
-def test_the_help_lists_every_command_in_one_group(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    printed = capsys.readouterr().out
+def test_the_help_lists_every_command_in_one_group(called):
+    printed = called("--help").stdout
     first = printed.index
     assert first("Identify:") < first("  predict") < first("Look after a run:") < first("  verify")
     assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 22
 
 
-def test_no_help_text_states_a_default_twice(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    for command in re.findall(r"^    ([a-z]+)\b", capsys.readouterr().out, re.MULTILINE):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        for text in re.split(r"\n  +(?=-)", capsys.readouterr().out):
+def test_no_help_text_states_a_default_twice(called):
+    for command in re.findall(r"^    ([a-z]+)\b", called("--help").stdout, re.MULTILINE):
+        for text in re.split(r"\n  +(?=-)", called(command, "--help").stdout):
             assert text.count("default:") < 2, (command, text)
 
 
@@ -174,18 +167,12 @@ def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, ca
     assert ("add --no-lock" in printed) == advised
 
 
-@pytest.fixture
-def copied_mini(tmp_path):
-    return shutil.copytree(MINI, tmp_path / "mini")
-
-
 @pytest.mark.parametrize("command", [["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"]])
-def test_more_threads_than_cpus_are_refused(command, capsys):
+def test_more_threads_than_cpus_are_refused(command, called):
     """torch aborts the process if the system refuses to start a thread."""
-    with pytest.raises(SystemExit) as stopped:
-        main([*command, "-t", str(len(os.sched_getaffinity(0)) + 1)])
-    assert stopped.value.code == 64
-    assert "CPUs of this process" in capsys.readouterr().err
+    done = called(*command, "-t", len(os.sched_getaffinity(0)) + 1)
+    assert done.returncode == 64
+    assert "CPUs of this process" in done.stderr
 
 
 @pytest.mark.parametrize("lengths", ["100000000", "1-5001", "9" * 5000])

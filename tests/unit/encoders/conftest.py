@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.composition.config import FEATURES_VERSION
-from virnucpro.encoders.composition.features import DIM
+from virnucpro.encoders.composition.config import FEATURES_VERSION, CompositionConfig
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.genes import config as genes
 from virnucpro.encoders.genes.config import GenesConfig
@@ -27,14 +26,11 @@ RESIDUES = b"LAGVSERTIDPKQNFYMHWC"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def one_thread(one_torch_thread):
+    pass
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def random_sequences():
     """Return a function: alphabet, lengths, seed -> random sequences."""
 
@@ -46,17 +42,17 @@ def random_sequences():
     return draw
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def proteins(random_sequences):
     return lambda lengths, seed=0: random_sequences(RESIDUES, lengths, seed)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def bases(random_sequences):
     return lambda lengths, seed=0: random_sequences(b"ACGT", lengths, seed)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def roughen():
     """Return a function that sets random values in all parameters of a module."""
 
@@ -70,8 +66,8 @@ def roughen():
     return apply
 
 
-@pytest.fixture
-def fair_esm(tmp_path, roughen, stand_ins):
+@pytest.fixture(scope="session")
+def fair_esm(tmp_path_factory, roughen, stand_ins):
     """Return a function that saves a fair-esm checkpoint: -> path, fair-esm's model."""
 
     def make(num_layers=2, embed_dim=32, heads=4, *, token_dropout=True, name="esm2_tiny"):
@@ -79,7 +75,7 @@ def fair_esm(tmp_path, roughen, stand_ins):
             torch.manual_seed(embed_dim)
             model = ESM2(num_layers, embed_dim, heads, token_dropout=token_dropout)
         roughen(model)
-        path = tmp_path / f"{name}.pt"
+        path = tmp_path_factory.mktemp("esm2") / f"{name}.pt"
         stand_ins.save_esm2(path, model)
         return path, model
 
@@ -91,13 +87,13 @@ def small_tokenizer(stand_ins):
     return stand_ins.small_tokenizer()
 
 
-@pytest.fixture
-def dnabert(tmp_path, small_tokenizer, stand_ins):
+@pytest.fixture(scope="session")
+def dnabert(tmp_path_factory, small_tokenizer, stand_ins):
     """Return a function that saves a DNABERT-S folder: -> folder, its tensors."""
 
     def make(heads=3, hidden=24, layers=2, prefix="", name="DNABERT-S"):
         config = DnabertSConfig(64, hidden, layers, heads, 2 * hidden)
-        folder = tmp_path / name
+        folder = tmp_path_factory.mktemp("dnabert") / name
         folder.mkdir()
         settings = asdict(config) | {"pad_token_id": 0, "hidden_act": "gelu"}
         (folder / "config.json").write_text(json.dumps(settings))
@@ -110,7 +106,7 @@ def dnabert(tmp_path, small_tokenizer, stand_ins):
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def t5():
     """Return a function that makes ProstT5's kind of model: folder for its tokenizer -> model."""
     transformers = pytest.importorskip("transformers")
@@ -140,13 +136,12 @@ def t5():
     return make
 
 
-@pytest.fixture
-def prost_t5(t5, tmp_path, roughen):
+@pytest.fixture(scope="session")
+def prost_t5(t5, tmp_path_factory, roughen):
     """Return a function that saves such a model: -> folder, model."""
 
     def make():
-        folder = tmp_path / "prost_t5"
-        folder.mkdir()
+        folder = tmp_path_factory.mktemp("prost_t5")
         with torch.random.fork_rng():
             torch.manual_seed(1)
             model = roughen(t5(folder))
@@ -174,25 +169,26 @@ def genes_spec(folder):
     )
 
 
-@pytest.fixture
-def spec_of(fair_esm, dnabert, prost_t5, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def spec_of(fair_esm, dnabert, prost_t5, tmp_path_factory):
     """Return a function that makes a small encoder: architecture -> spec."""
     makers = {"esm2": fair_esm, "dnabert_s": dnabert, "huggingface": prost_t5}
 
     def make(architecture) -> EncoderSpec:
+        folder = tmp_path_factory.mktemp(architecture)
         if architecture == "composition":
-            config = {"features": FEATURES_VERSION, "genetic_code": 11}
-            return EncoderSpec("c", architecture, "nucleotide", DIM, tmp_path, {}, config)
+            return CompositionConfig(FEATURES_VERSION, genetic_code=11).spec("c", folder, {})
         if architecture == "genes":
-            return genes_spec(tmp_path)
+            return genes_spec(folder)
         if architecture == "plugin":
-            monkeypatch.syspath_prepend(str(install_example(tmp_path / "site")))
             config, _ = open_plugin("residue-properties")
-            return config.spec(config.title, tmp_path, {})
+            return config.spec(config.title, folder, {})
         path, _ = makers[architecture]()
         return open_spec(Path(path))
 
-    return make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(install_example(tmp_path_factory.mktemp("site"))))
+        yield make
 
 
 @pytest.fixture

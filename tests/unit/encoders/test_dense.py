@@ -3,11 +3,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from batchings import vectors_of
 from torch.nn.functional import gelu, linear
 
 from virnucpro.encoders import kernels
 from virnucpro.encoders.kernels import PrepackedLinear, has_kernels, on_cache_lines
-from virnucpro.encoders.registry import load_encoder, open_spec
+from virnucpro.encoders.registry import open_spec
 
 CPU = torch.device("cpu")
 SHAPES = [(24, 72), (768, 768), (480, 96)]
@@ -83,17 +84,12 @@ def test_without_a_private_operator_public_functions_are_used(
     skip_without_kernels(torch.float32)
     (esm2, _), (folder, _) = fair_esm(), dnabert()
     works = [(open_spec(esm2), proteins([40, 3])), (open_spec(folder), bases([40, 3]))]
-    before = [_vectors(spec, sequences) for spec, sequences in works]
+    before = [vectors_of(*work) for work in works]
     left = {other: getattr(torch.ops.mkldnn, other) for other in kernels._USED if other != name}
     monkeypatch.setattr(kernels, "_KERNELS", SimpleNamespace(**left))
     assert not has_kernels(CPU, torch.float32)
-    for (spec, sequences), vectors in zip(works, before, strict=True):
-        torch.testing.assert_close(_vectors(spec, sequences), vectors)
-
-
-def _vectors(spec, sequences):
-    encoder = load_encoder(spec)
-    return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
+    for work, vectors in zip(works, before, strict=True):
+        torch.testing.assert_close(vectors_of(*work), vectors)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

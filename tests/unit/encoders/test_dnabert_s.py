@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
@@ -23,23 +22,8 @@ def test_the_prefix_of_published_names_is_optional(dnabert, bases):
 
 def test_a_spec_describes_the_folder(dnabert):
     folder, _ = dnabert(name="mine")
-    assert open_spec(folder) == EncoderSpec(
-        name="mine",
-        architecture="dnabert_s",
-        view="nucleotide",
-        dim=24,
-        folder=folder,
-        files={"weights": "model.safetensors", "tokenizer": "tokenizer.json"},
-        config={
-            "vocab_size": 64,
-            "hidden_size": 24,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "intermediate_size": 48,
-            "type_vocab_size": 2,
-            "layer_norm_eps": 1e-12,
-        },
-    )
+    files = {"weights": "model.safetensors", "tokenizer": "tokenizer.json"}
+    assert open_spec(folder) == DnabertSConfig(64, 24, 2, 3, 48).spec("mine", folder, files)
 
 
 @pytest.mark.shared

@@ -132,20 +132,7 @@ def test_a_file_of_gigabytes_is_not_read(tmp_path):
         BpeTokeniser(path)
 
 
-def _without_ends(settings):
-    settings["post_processor"] = None
-
-
-def _with_one_end(settings):
-    del settings["post_processor"]["single"][-1]
-
-
-def _with_another_end(settings):
-    settings["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [3]
-
-
-def _with_an_end_twice(settings):
-    settings["post_processor"]["single"].append(settings["post_processor"]["single"][-1])
+SEP = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
 
 
 def _with_ends_by_another_name(settings):
@@ -157,12 +144,13 @@ def _with_ends_by_another_name(settings):
 @pytest.mark.parametrize(
     "change",
     [
-        _without_ends,
-        _with_one_end,
-        _with_another_end,
-        _with_an_end_twice,
+        lambda settings: settings.update(post_processor=None),
+        lambda settings: settings["post_processor"]["single"].pop(),
+        lambda settings: settings["post_processor"]["single"].append(SEP),
+        lambda settings: settings["post_processor"]["special_tokens"]["[SEP]"].update(ids=[3]),
         _with_ends_by_another_name,
     ],
+    ids=["no end", "one end", "an end twice", "another end", "another name"],
 )
 def test_a_file_that_does_not_add_cls_and_sep_is_refused(dnabert, change):
     folder, _ = dnabert()

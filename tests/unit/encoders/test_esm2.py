@@ -8,13 +8,12 @@ from argparse import Namespace
 
 import pytest
 import torch
-from batchings import batchings, encoded
+from batchings import batchings, encoded, vectors_of
 from cases import mostly_slow, slow
 from esm.model.esm2 import ESM2
 from esm_models import fair_esms_own, fair_esms_vectors
 from safetensors.torch import save_file
 
-from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
@@ -121,8 +120,7 @@ def outliers(tensors):
 def test_half_precision_is_close_to_fp32(fair_esm, proteins, shape, precision, alter):
     path, model = fair_esm(*shape)
     change(path, model, alter)
-    encoder = load_encoder(open_spec(path), precision=precision)
-    vectors = encoder.encode(encoder.collate(encoder.tokenise(proteins(MIXED))))
+    vectors = vectors_of(open_spec(path), proteins(MIXED), precision=precision)
     assert vectors.dtype == torch.float32
     others = [channel for channel in range(shape[1]) if channel not in (3, 9)]
     own, expected = vectors[:, others], fair_esms_vectors(model, proteins(MIXED))[:, others]
@@ -137,28 +135,15 @@ def test_fp32_is_accurate_with_peaked_attention_and_outlier_channels(fair_esm, p
     path, model = fair_esm(2, 96, 4)
     change(path, model, peaky)
     change(path, model, outliers)
-    encoder = load_encoder(open_spec(path))
-    vectors = encoder.encode(encoder.collate(encoder.tokenise(proteins(MIXED))))
+    vectors = vectors_of(open_spec(path), proteins(MIXED))
     expected = fair_esms_vectors(model, proteins(MIXED))
     torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-5)
 
 
 def test_a_spec_describes_the_checkpoint(fair_esm):
     path, _ = fair_esm(3, 40, 4, token_dropout=False, name="esm2_t3_x")
-    assert open_spec(path) == EncoderSpec(
-        name="esm2_t3_x",
-        architecture="esm2",
-        view="protein",
-        dim=40,
-        folder=path.parent,
-        files={"weights": "esm2_t3_x.pt"},
-        config={
-            "num_layers": 3,
-            "embed_dim": 40,
-            "attention_heads": 4,
-            "token_dropout": False,
-        },
-    )
+    config = Esm2Config(3, 40, 4, token_dropout=False)
+    assert open_spec(path) == config.spec("esm2_t3_x", path.parent, {"weights": path.name})
 
 
 @pytest.mark.parametrize("heads_included", [True, False])
@@ -176,9 +161,8 @@ def test_safetensors_give_the_vectors_of_the_checkpoint(
     }
     save_file(tensors, path.with_suffix(".safetensors"))
     bundled = dataclasses.replace(spec, files={"weights": path.with_suffix(".safetensors").name})
-    first, second = load_encoder(spec), load_encoder(bundled)
-    tokens = first.tokenise(proteins([3, 50]))
-    assert torch.equal(first.encode(first.collate(tokens)), second.encode(second.collate(tokens)))
+    first, second = (vectors_of(one, proteins([3, 50])) for one in (spec, bundled))
+    assert torch.equal(first, second)
 
 
 def test_a_malicious_pickle_is_refused_and_does_not_run(tmp_path):
@@ -208,6 +192,7 @@ def saved(content):
         (b"no zip at all", "Get the file again"),
         (saved({"cfg": {"model": Namespace()}, "model": {}})[:-60], "Get the file again"),
         (saved([1, 2]), "Give an esm2"),
+        (saved({"a": torch.zeros(1)}), "fair-esm"),
         (saved({"args": Namespace(arch="roberta_large"), "model": {}}), "Give an esm2"),
         (saved({"cfg": {"model": {"encoder_layers": 1}}, "model": {}}), "Give an esm2"),
         (
@@ -215,7 +200,7 @@ def saved(content):
             "lack 'embed_dim'",
         ),
     ],
-    ids=["empty", "text", "truncated", "list", "esm1b", "no Namespace", "no size"],
+    ids=["empty", "text", "truncated", "list", "tensors", "esm1b", "no Namespace", "no size"],
 )
 def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, message):
     path = tmp_path / "esm2_bad.pt"
@@ -224,35 +209,26 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, mess
         open_spec(path)
 
 
-NORM = "encoder.sentence_encoder.emb_layer_norm_after.weight"
+BARE = "emb_layer_norm_after.weight"
+NORM = f"encoder.sentence_encoder.{BARE}"
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("tensors", "message"),
     [
-        (lambda model: model.update({3: torch.zeros(1)}), "entry 3 is not a plain named tensor"),
-        (lambda model: model.update({NORM: "x"}), f"'{NORM}' is not a plain named tensor"),
-        (
-            lambda model: model.update({NORM: torch.ones(32).to_sparse()}),
-            f"'{NORM}' is not a plain",
-        ),
-        (
-            lambda model: model.update({NORM: torch.ones(32, device="meta")}),
-            f"'{NORM}' is not a plain",
-        ),
-        (
-            lambda model: model.update({"emb_layer_norm_after.weight": torch.zeros(32)}),
-            "two tensors with the name 'emb_layer_norm_after.weight'",
-        ),
-        (lambda model: model.update({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
-        (lambda model: model.pop(NORM), "missing: 'emb_layer_norm_after.weight'"),
+        ({3: torch.zeros(1)}, "entry 3 is not a plain named tensor"),
+        ({NORM: "x"}, f"'{NORM}' is not a plain named tensor"),
+        ({NORM: torch.ones(32).to_sparse()}, f"'{NORM}' is not a plain"),
+        ({NORM: torch.ones(32, device="meta")}, f"'{NORM}' is not a plain"),
+        ({BARE: torch.zeros(32)}, f"two tensors with the name '{BARE}'"),
+        ({NORM: torch.ones(32).to(torch.float8_e5m2)}, "quantised"),
     ],
-    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers", "missing"],
+    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers"],
 )
-def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, damage, message):
+def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, tensors, message):
     path, _ = fair_esm()
     content = torch.load(path, weights_only=False)
-    damage(content["model"])
+    content["model"].update(tensors)
     torch.save(content, path)
     with pytest.raises(BundleError, match=rf"esm2_tiny\.pt.*{message}.*") as caught:
         open_spec(path)
@@ -334,8 +310,7 @@ def test_weights_stored_in_half_precision_are_used_at_fp32(fair_esm, proteins, s
     sequences = proteins([1, 9, 200, 1022])
     expected = fair_esms_vectors(fair_esms_own(path), sequences)
     own, other = (
-        encoder.encode(encoder.collate(encoder.tokenise(sequences)))
-        for encoder in map(load_encoder, map(open_spec, (path, with_computed_frequencies(path))))
+        vectors_of(open_spec(one), sequences) for one in (path, with_computed_frequencies(path))
     )
     torch.testing.assert_close(own, expected, rtol=0, atol=1e-5)
     assert (other - expected).abs().max() > 1e-5, "it is the file's frequencies that do it"

@@ -1,6 +1,6 @@
 import numpy as np
 from esm.data import Alphabet
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from virnucpro.encoders.esm2.config import TOKENS, tokenise_residues
@@ -27,6 +27,7 @@ def straight_line(sequence):
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
+@example([b"LAGX-j*"])
 def test_ids_of_any_bytes_equal_a_simple_implementation(sequences):
     ids = tokenise_residues(sequences)
     assert [one.tolist() for one in ids] == [straight_line(one) for one in sequences]
@@ -41,10 +42,6 @@ def test_sequences_do_not_share_tokens(proteins):
 
 def test_the_alphabet_equals_that_of_fair_esm():
     assert list(TOKENS) == FAIR_ESM.all_toks
-
-
-def test_ids_equal_the_published_ones():
-    assert tokenise_residues([b"LAGX-j*"])[0].tolist() == [0, 4, 5, 6, 24, 30, 3, 3, 2]
 
 
 @given(st.binary(max_size=50))

@@ -3,13 +3,16 @@
 import itertools
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
+from functools import cache
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from batchings import vectors_of
 from esm_models import SMALL, make_esm2, save_esm_tokenizer
 from safetensors.torch import load_file, save_file
 from samples import write_fasta
@@ -64,9 +67,9 @@ def make_bert(folder, small_tokenizer):
     return transformers.BertModel(config, add_pooling_layer=False)
 
 
-@pytest.fixture
-def folder_of(tmp_path, roughen, small_tokenizer, t5):
-    """Return a function that saves a model: name -> folder, model."""
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, roughen, small_tokenizer, t5):
+    """Return a function that saves a model once: name -> folder, model."""
     pytest.importorskip("transformers")
     makers = {
         "t5": t5,
@@ -76,9 +79,9 @@ def folder_of(tmp_path, roughen, small_tokenizer, t5):
         "other base": lambda folder: make_esm2(folder, rope_theta=100.0),
     }
 
+    @cache
     def make(name):
-        folder = tmp_path / name
-        folder.mkdir()
+        folder = tmp_path_factory.mktemp("model")
         with torch.random.fork_rng():
             torch.manual_seed(1)
             model = roughen(makers[name](folder))
@@ -86,6 +89,17 @@ def folder_of(tmp_path, roughen, small_tokenizer, t5):
         return folder, model
 
     return make
+
+
+@pytest.fixture
+def folder_of(saved, tmp_path):
+    """Return a function that copies a saved model, which a test may change: -> folder, model."""
+
+    def copied(name):
+        folder, model = saved(name)
+        return shutil.copytree(folder, tmp_path / name), model
+
+    return copied
 
 
 def reference(folder, model, text, first, last):
@@ -119,8 +133,7 @@ def test_vectors_equal_those_of_transformers(name, folder_of, proteins, bases):
     expected = [reference(folder, model, prepared(s.decode()), first, last) for s in sequences]
     methods = {"mean": lambda v: v.mean(0), "max": lambda v: v.amax(0), "none": lambda v: v}
     for method, layers in [("mean", ()), ("mean", (0, 1)), ("max", (2, 1)), ("none", ())]:
-        encoder = load_encoder(pooled_spec(spec, Pooling(method, layers)))
-        found = encoder.encode(encoder.collate(encoder.tokenise(sequences)))
+        found = vectors_of(pooled_spec(spec, Pooling(method, layers)), sequences)
         wanted = [
             torch.cat([torch.atleast_2d(methods[method](one[n])) for n in layers or (2,)], 1)
             for one in expected
@@ -131,13 +144,7 @@ def test_vectors_equal_those_of_transformers(name, folder_of, proteins, bases):
 def test_esm2_through_our_engine_equals_transformers_in_other_names(folder_of, proteins):
     folder, _ = folder_of("esm2")
     path = folder / "model.safetensors"
-    sequences = proteins(LENGTHS)
-
-    def vectors():
-        encoder = load_encoder(open_spec(folder))
-        return encoder.encode(encoder.collate(encoder.tokenise(sequences)))
-
-    before, tensors = vectors(), load_file(path)
+    before, tensors = vectors_of(open_spec(folder), proteins(LENGTHS)), load_file(path)
     published = {"gamma": "weight", "beta": "bias"}
     renamed = {}
     for name, tensor in tensors.items():
@@ -146,7 +153,7 @@ def test_esm2_through_our_engine_equals_transformers_in_other_names(folder_of, p
             renamed[f"{stem}.{published.get(end, end)}"] = tensor
     renamed["esm.embeddings.position_embeddings.weight"] = torch.zeros(9, 32)
     save_file(renamed, path)
-    assert torch.equal(vectors(), before)
+    assert torch.equal(vectors_of(open_spec(folder), proteins(LENGTHS)), before)
 
 
 def changed(folder, name, **values):
@@ -159,8 +166,7 @@ def test_a_base_is_used_without_stored_frequencies(folder_of, proteins):
     path, (sequence,) = folder / "model.safetensors", proteins([90])
     tensors = {name: one for name, one in load_file(path).items() if "inv_freq" not in name}
     save_file(tensors, path, metadata={"format": "pt"})
-    encoder = load_encoder(open_spec(folder))
-    found = encoder.encode(encoder.collate(encoder.tokenise([sequence])))
+    found = vectors_of(open_spec(folder), [sequence])
     wanted = reference(folder, model, sequence.decode(), 1, 1)[-1].mean(0)[None]
     torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE)
 
@@ -381,8 +387,8 @@ def test_a_folder_becomes_the_encoder_of_a_new_bundle(
     assert sum(role.startswith("weights") for role in copied.files) > (shards == "20KB")
     folder.rename(tmp_path / "elsewhere")
     sequences = (proteins if copied.view == "protein" else bases)(LENGTHS)
-    both = [load_encoder(one) for one in (copied, replace(copied, folder=tmp_path / "elsewhere"))]
-    found, wanted = (one.encode(one.collate(one.tokenise(sequences))) for one in both)
+    moved = replace(copied, folder=tmp_path / "elsewhere")
+    found, wanted = (vectors_of(one, sequences) for one in (copied, moved))
     assert torch.equal(found, wanted)
     assert bundle.items == ("window" if copied.view == "nucleotide" else "longest_stretch")
 

@@ -43,8 +43,8 @@ def save_masked_model(folder, name, roughen, small_tokenizer):
 MODELS = ["fair-esm", "fair-esm, no dropout", "esm2", "other base", "bert"]
 
 
-@pytest.fixture(params=mostly_slow(MODELS, "fair-esm", "esm2", "bert"))
-def case(request, fair_esm, tmp_path, roughen, small_tokenizer, proteins, bases):
+@pytest.fixture(scope="module", params=mostly_slow(MODELS, "fair-esm", "esm2", "bert"))
+def case(request, fair_esm, tmp_path_factory, roughen, small_tokenizer, proteins, bases):
     """Return spec, sequences, the ids of a sequence, its logits by the peer, and the mask."""
     if request.param.startswith("fair-esm"):
         path, model = fair_esm(2, 40, 4, token_dropout="no" not in request.param)
@@ -52,8 +52,7 @@ def case(request, fair_esm, tmp_path, roughen, small_tokenizer, proteins, bases)
         ids_of = lambda text: convert([("", text)])[2][0].tolist()  # noqa: E731
         logits_of = lambda ids: model(ids)["logits"]  # noqa: E731
         return open_spec(path), proteins(LENGTHS), ids_of, logits_of, model.mask_idx
-    folder = tmp_path / "model"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("model")
     model, tokenizer = save_masked_model(folder, request.param, roughen, small_tokenizer)
     sequences = bases(LENGTHS) if request.param == "bert" else proteins(LENGTHS)
     ids_of = lambda text: tokenizer(text)["input_ids"]  # noqa: E731

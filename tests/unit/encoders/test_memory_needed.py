@@ -45,15 +45,16 @@ def test_memory_wanted_is_weights_times_packing_plus_a_constant(precision, devic
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_total_memory_is_compared_with_weights_only_free_memory_with_all(device):
-    weights = memory_wanted([(5, 5)], "fp16", device) - memory_wanted([], "fp16", device)
-    require_memory("x", [(5, 5)], "fp16", device, weights)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_total_memory_is_compared_with_weights_only_free_memory_with_all(precision, device):
+    weights = memory_wanted([(5, 5)], precision, device) - memory_wanted([], precision, device)
+    require_memory("x", [(5, 5)], precision, device, weights)
     with pytest.raises(DeviceError):
-        require_memory("x", [(5, 5)], "fp16", device, weights - 1)
-    wanted = memory_wanted([(5, 5)], "fp16", device)
-    require_memory("x", [(5, 5)], "fp16", device, wanted, free=True)
+        require_memory("x", [(5, 5)], precision, device, weights - 1)
+    wanted = memory_wanted([(5, 5)], precision, device)
+    require_memory("x", [(5, 5)], precision, device, wanted, free=True)
     with pytest.raises(DeviceError, match="GB free"):
-        require_memory("x", [(5, 5)], "fp16", device, wanted - 1, free=True)
+        require_memory("x", [(5, 5)], precision, device, wanted - 1, free=True)
 
 
 def test_the_gpu_constant_covers_a_first_batch():
@@ -99,10 +100,6 @@ def test_encoders_that_just_fit_are_accepted(precision, room):
     require_memory("x", [(5, 5)], precision, "cpu", room)
     require_memory("x", [(5, 5)], precision, "cpu", 3 * room, ranks=3)
     require_memory("x", [(5, 5)], precision, "cpu", None)
-    with pytest.raises(DeviceError):
-        require_memory("x", [(5, 5)], precision, "cpu", room - 1)
-    with pytest.raises(DeviceError, match="free"):
-        require_memory("x", [(5, 5)], precision, "cpu", PROCESS_BYTES + room - 1, free=True)
 
 
 def test_too_many_ranks_are_refused_with_the_number_that_fits():

@@ -15,10 +15,15 @@ from virnucpro.errors import UsageError
 LENGTHS = [1, 40, 7, 40, 23, 90]
 
 
-@pytest.fixture
-def loaded(fair_esm):
+@pytest.fixture(scope="module")
+def saved(fair_esm):
     path, model = fair_esm(3, 40, 4)
-    spec = open_spec(path)
+    return open_spec(path), model
+
+
+@pytest.fixture(scope="module")
+def loaded(saved):
+    spec, model = saved
 
     def load(*pooling, **named):
         return load_encoder(pooled_spec(spec, Pooling(*pooling, **named)))
@@ -116,8 +121,8 @@ def test_dnabert_s_omits_special_tokens_except_in_its_mean(dnabert, bases):
     torch.testing.assert_close(mean, encoded(load_encoder(spec), sequences))
 
 
-def test_values_without_effect_do_not_change_the_pooling(fair_esm):
-    spec = open_spec(fair_esm(3, 40, 4)[0])
+def test_values_without_effect_do_not_change_the_pooling(saved):
+    spec, _ = saved
     assert pooled_spec(spec, Pooling(layers=(3,))) == spec
     assert pooled_spec(spec, Pooling(layers=(-4, -1))).pooling.layers == (0, 3)
     assert pooled_spec(spec, Pooling(layers=(-4, -1))).dim == 80
@@ -147,8 +152,8 @@ def test_a_pooling_that_a_model_lacks_is_refused(pooling, layout, message):
         pooling.of_model("M", layout)
 
 
-def test_a_spec_with_another_pooling_keeps_its_files(fair_esm):
-    spec = open_spec(fair_esm(3, 40, 4)[0])
+def test_a_spec_with_another_pooling_keeps_its_files(saved):
+    spec, _ = saved
     pooled = pooled_spec(spec, Pooling("max", (1, 2)))
     assert replace(pooled, pooling=Pooling(), dim=spec.dim) == spec
 

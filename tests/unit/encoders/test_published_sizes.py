@@ -8,7 +8,6 @@ import torch
 from esm.model.esm2 import ESM2
 from torch.utils.flop_counter import FlopCounterMode
 
-from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.registry import PUBLISHED, config_of, shapes_of
 from virnucpro.errors import BundleError
@@ -34,17 +33,14 @@ def test_published_names_contain_the_number_of_parameters():
 def test_published_settings_are_valid_and_restored_from_a_spec(name):
     size = PUBLISHED[name]
     assert type(size).read(asdict(size), Path(name)) == size
-    assert config_of(spec_of_size(size)) == size
-    assert shapes_of(spec_of_size(size)) == list(size.tensor_shapes().values())
+    spec = size.spec("x", Path(), {})
+    assert config_of(spec) == size
+    assert shapes_of(spec) == list(size.tensor_shapes().values())
 
 
 def test_esm2_3b_has_the_known_number_of_operations(scripts):
     work = scripts.work_of(PUBLISHED["esm2_t36_3B_UR50D"])
     assert work.operations([168]) / 168 / 1e9 == pytest.approx(5.72, abs=0.01)
-
-
-def spec_of_size(size, name="x"):
-    return EncoderSpec(name, size.architecture, size.view, size.dim, Path(), {}, asdict(size))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -72,14 +68,15 @@ def test_operations_equal_those_that_torch_counts_for_fair_esm(scripts):
 
 
 def test_shapes_of_several_encoders_are_concatenated():
-    one, other = (spec_of_size(PUBLISHED[name]) for name in ("dnabert_s", "esm2_t6_8M_UR50D"))
+    names = ("dnabert_s", "esm2_t6_8M_UR50D")
+    one, other = (PUBLISHED[name].spec("x", Path(), {}) for name in names)
     assert shapes_of(one, other, one) == shapes_of(one) + shapes_of(other) + shapes_of(one)
     assert shapes_of() == []
 
 
 @pytest.mark.parametrize("ask", [config_of, shapes_of])
 def test_a_spec_without_a_known_size_is_refused(ask):
-    spec = spec_of_size(PUBLISHED["esm2_t6_8M_UR50D"])
+    spec = PUBLISHED["esm2_t6_8M_UR50D"].spec("x", Path(), {})
     with pytest.raises(BundleError, match="unknown architecture 'mamba'"):
         ask(replace(spec, architecture="mamba"))
     with pytest.raises(BundleError, match="lack 'num_layers'"):

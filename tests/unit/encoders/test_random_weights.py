@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.memory import bytes_of
-from virnucpro.encoders.registry import PUBLISHED, load_encoder, shapes_of, size_named
+from virnucpro.encoders.registry import PUBLISHED, load_encoder, shapes_of
 from virnucpro.encoders.weights import random_weights
 from virnucpro.encoders.weights.random_weights import write_random_encoder
 from virnucpro.errors import UsageError
@@ -63,11 +63,6 @@ def test_500_bases_have_about_as_many_tokens_as_published(tmp_path, bases):
     encoder = load_encoder(write_random_encoder(tmp_path, "tiny_dnabert"))
     tokens = [len(ids) for ids in encoder.tokenise(bases([500] * 20))]
     assert 100 <= np.mean(tokens) <= 118
-
-
-def test_an_unknown_model_is_refused():
-    with pytest.raises(UsageError, match="esm2_t6_8M_UR50D"):
-        size_named("esm3")
 
 
 def test_a_full_disk_is_reported_before_anything_is_written(tmp_path, monkeypatch):

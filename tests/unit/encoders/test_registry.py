@@ -1,9 +1,9 @@
 import dataclasses
-import subprocess
 import sys
 from importlib import import_module
 
 import pytest
+from programs import run_captured
 
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.registry import architectures, config_of, load_encoder, open_spec
@@ -16,13 +16,8 @@ def test_the_registry_does_not_import_torch():
         "from virnucpro.encoders.registry import architectures; print(*architectures())\n"
         "print(sorted({'torch', 'esm', 'tokenizers'} & set(sys.modules)))"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    assert result.stdout.splitlines() == [
-        "composition dnabert_s esm2 genes huggingface plugin",
-        "[]",
-    ]
+    done = run_captured(sys.executable, "-c", program)
+    assert done.stdout == "composition dnabert_s esm2 genes huggingface plugin\n[]\n", done.stderr
 
 
 @pytest.mark.slow
@@ -37,10 +32,8 @@ def test_loading_a_bundle_does_not_import_the_compiler_of_torch():
         "load_head(bundle.head)\n"
         "print(sorted({'torch._dynamo', 'sympy', 'transformers'} & set(sys.modules)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == "[]\n"
+    done = run_captured(sys.executable, "-c", program, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path):

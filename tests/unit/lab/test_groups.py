@@ -12,14 +12,6 @@ LABELS = st.tuples(
 ).map(lambda both: both[0] + both[1])
 
 
-def test_kingdoms_groups_and_fragments_share_a_class_equally():
-    labels = [(True, "viral", "A")] * 3 + [(True, "viral", "B")]
-    labels += [(False, "plant", "P"), (False, "bacteria", "E"), (False, "bacteria", "S")]
-    groups = Groups.of(labels)
-    weights = groups.own_weights(prevalence=0.4)
-    assert weights == pytest.approx([0.4 / 6] * 3 + [0.2] + [0.3, 0.15, 0.15])
-
-
 @given(LABELS, st.floats(0.01, 0.99))
 def test_weights_sum_to_the_prevalence_and_are_equal_within_each_level(labels, prevalence):
     groups = Groups.of(labels)

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from virnucpro.classifier.regions import Regions
-from virnucpro.errors import UsageError
 from virnucpro.report import extract
 from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
-from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -127,8 +125,3 @@ def test_viruses_are_whole_records_and_stretches_of_proviruses_in_input_order(in
         ">unnamed_5 kind=virus probability=1.0000 start=1 end=7 length=7 file=records.fa record=5",
         "GATTACA",
     ]
-
-
-def test_an_unknown_call_is_refused():
-    with pytest.raises(UsageError, match="cannot extract 'virus': give viral, ambiguous"):
-        ExtractOptions(("viral", "virus"))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from virnucpro.classifier.regions import Regions
+from virnucpro.classifier.run_scores import run_windows
 from virnucpro.report.extract import write_region_extract
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.tables.columns import RegionTable
@@ -92,10 +93,10 @@ def test_gff3_is_read_by_gffutils(index, regions, tmp_path):
     assert by_id["region3"].attributes["n_windows"] == ["1"]
 
 
-def test_a_bedgraph_has_a_value_a_window_without_overlap(index, cover, windows_of, tmp_path):
+def test_a_bedgraph_has_a_value_a_window_without_overlap(index, cover, tmp_path):
     dice = np.random.default_rng(1)
     scores = [None if share < 0.02 else share for share in dice.random(index.n_items).tolist()]
-    calls = windows_of(index, cover(index, scores))
+    calls = run_windows(index, cover(index, scores))
     write_bedgraph(tmp_path / "scores.bedgraph", index, calls)
     header, *rows = lines(tmp_path / "scores.bedgraph")
     assert header[0].startswith("track type=bedGraph ")
@@ -109,9 +110,9 @@ def test_a_bedgraph_has_a_value_a_window_without_overlap(index, cover, windows_o
         previous = (name, int(end))
 
 
-def test_records_of_nine_windows_have_no_track(index_records, cover, windows_of, tmp_path):
+def test_records_of_nine_windows_have_no_track(index_records, cover, tmp_path):
     index = index_records([("short", "ACG" * 900)])
-    calls = windows_of(index, cover(index, [0.5] * index.n_items))
+    calls = run_windows(index, cover(index, [0.5] * index.n_items))
     write_bedgraph(tmp_path / "scores.bedgraph", index, calls)
     assert len(lines(tmp_path / "scores.bedgraph")) == 1
 

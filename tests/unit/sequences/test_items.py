@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from samples import QUICK, index_of
+from samples import QUICK, any_spec, index_of
 
 from virnucpro.errors import UsageError
 from virnucpro.sequences.index import SequenceIndex
@@ -100,6 +100,8 @@ def test_items_of_windows_are_named_and_read_as_they_are(build):
     assert ITEM_NAMES[WINDOW_ITEM] == "W"
     expected = [index.window_sequence(window) for window in (1, 2)]
     assert index.sequences(index.item_row, "nucleotide") == expected
+    with pytest.raises(UsageError, match="no protein view"):
+        index.sequences(index.item_row, "protein")
     assert (index.kinds(index.item_row) == WINDOW_ITEM).all()
 
 
@@ -114,12 +116,6 @@ def test_a_frame_and_a_window_of_equal_bases_are_different_rows(build, spec):
         whole = index.kinds(np.arange(index.n_rows)) == WINDOW_ITEM
         assert whole.sum() == 1
         assert index.sequences(np.flatnonzero(whole), "nucleotide") == [CLOSED]
-
-
-def test_the_protein_view_of_whole_windows_is_refused(build):
-    index = build([OPEN], WINDOWS)
-    with pytest.raises(UsageError, match="no protein view"):
-        index.sequences(np.arange(index.n_rows), "protein")
 
 
 def test_a_fallback_adds_windows_in_their_order(build):
@@ -175,14 +171,7 @@ pieces = st.sampled_from(
     [b"GCC" * 9, b"TTAA" * 8, b"N", b"NNNNNN", b"ACGTTGCA" * 3, b"TAGCTAACTAGC", b"R", b"GATTACA"]
 )
 sequences = st.lists(pieces, max_size=14).map(b"".join)
-specs = st.builds(
-    IndexSpec,
-    st.just("frames"),
-    st.just(Alphabet.NUCLEOTIDE),
-    st.integers(40, 130),
-    st.sampled_from(["published", "even"]),
-    st.sampled_from([1, 4, 11]),
-)
+specs = any_spec("frames", 40, 130)
 
 
 @given(st.lists(sequences, max_size=6), specs)

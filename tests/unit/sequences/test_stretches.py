@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from samples import QUICK, index_of
+from samples import QUICK, any_spec, index_of
 
 from virnucpro.sequences.items import WINDOW_ITEM, divide_records
 from virnucpro.sequences.records import Alphabet
@@ -17,7 +17,6 @@ from virnucpro.sequences.stretches import LEAST_CODONS
 from virnucpro.sequences.translation import genetic_code, peptide, reverse_complement
 
 SPEC = IndexSpec("stretches", Alphabet.NUCLEOTIDE, 300, "even", 11)
-FALLBACK = replace(SPEC, fallback=True)
 CODE = genetic_code(11)
 
 GENE = b"ATGGCCAAAGGTCCCTTTGCA" * 5  # 35 codons, F1 is open
@@ -54,14 +53,7 @@ pieces = st.sampled_from(
     [GENE, GENE[1:64], b"GCC" * 30, CLOSED[:24], b"N", b"ACGTTGCA" * 3, b"TAG", b"R", b"GATTACA"]
 )
 records = st.lists(st.lists(pieces, max_size=14).map(b"".join), max_size=4)
-specs = st.builds(
-    IndexSpec,
-    st.just("stretches"),
-    st.just(Alphabet.NUCLEOTIDE),
-    st.integers(80, 400),
-    st.sampled_from(["published", "even"]),
-    st.just(11),
-)
+specs = any_spec("stretches", 80, 400, genetic_codes=[11])
 
 
 @given(records, specs)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.genes import evidence, genes, words
+from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.encoder import scan_pieces
 from virnucpro.encoders.genes.inputs import FACTS, N_INPUTS, WIDTH
 from virnucpro.encoders.registry import config_of, load_encoder
@@ -187,9 +187,7 @@ def tensors(scores, record):
 def spec_with(tmp_path):
     def make(tensors, features=2):
         save_file(tensors, tmp_path / "genes.safetensors")
-        files, config = {"weights": "genes.safetensors"}, {"features": features}
-        dim = N_INPUTS + len(FACTS)
-        return EncoderSpec("genes", "genes", "nucleotide", dim, tmp_path, files, config)
+        return GenesConfig(features).spec("genes", tmp_path, {"weights": "genes.safetensors"})
 
     return make
 

@@ -10,34 +10,27 @@ from virnucpro.lab.evaluation.predictions import Prediction, ToolTable
 pytestmark = pytest.mark.usefixtures("fonts")
 
 
-@pytest.fixture
-def drawn(fragments_of, tmp_path):
-    def draw(labels, n_tools, by_group, scored=True, lengths=("500",)):
-        dice = np.random.default_rng(3)
-        members = {length: fragments_of(labels, length) for length in lengths}
-        tools = []
-        for number in range(n_tools):
-            scores = dice.random(len(labels)) if scored else np.full(len(labels), np.nan)
-            rows = {f"s{i}": Prediction(s, s, 1 + (s < 0.5)) for i, s in enumerate(scores.tolist())}
-            table = ToolTable("plain", "n", "score", "call", only_viral=False, rows=rows)
-            tools.append(Tool(f"tool{number}", "mean", dict.fromkeys(lengths, table)))
-        options = {"prevalence": 0.5, "n_resamples": 0, "seed": 1, "by_group": by_group}
-        comparison = compare(tools, members, **options)
-        return draw_figures(tmp_path / "figures", comparison, members, 0.5)
-
-    return draw
-
-
 @pytest.mark.parametrize(
     ("n_groups", "n_tools", "by_group", "scored"),
     [slow(1, 8, True, True), slow(21, 1, True, True), (1, 1, False, False)],
 )
-def test_every_figure_is_drawn(drawn, n_groups, n_tools, by_group, scored):
+def test_every_figure_is_drawn(fragments_of, tmp_path, n_groups, n_tools, by_group, scored):
     from matplotlib.image import imread
 
-    labels = [(True, "viral", f"V{i}") for i in range(n_groups)]
-    labels += [(False, kingdom, f"{kingdom}{i}") for kingdom in "ab" for i in range(n_groups)]
-    paths = drawn(labels * 2, n_tools, by_group, scored, ("whole",) if scored else ("500",))
+    labels = [(True, "viral", f"V{i}") for i in range(n_groups)] * 2
+    labels += [(False, kingdom, f"{kingdom}{i}") for kingdom in "ab" for i in range(n_groups)] * 2
+    length = "whole" if scored else "500"
+    members = {length: fragments_of(labels, length)}
+    dice = np.random.default_rng(3)
+    tools = []
+    for number in range(n_tools):
+        scores = dice.random(len(labels)) if scored else np.full(len(labels), np.nan)
+        rows = {f"s{i}": Prediction(s, s, 1 + (s < 0.5)) for i, s in enumerate(scores.tolist())}
+        table = ToolTable("plain", "n", "score", "call", only_viral=False, rows=rows)
+        tools.append(Tool(f"tool{number}", "mean", {length: table}))
+    options = {"prevalence": 0.5, "n_resamples": 0, "seed": 1, "by_group": by_group}
+    comparison = compare(tools, members, **options)
+    paths = draw_figures(tmp_path / "figures", comparison, members, 0.5)
     assert {path.name for path in paths} == {
         f"{name}.{kind}"
         for name in ("roc", "precision_recall", "reliability", "groups")

@@ -78,16 +78,12 @@ def test_labels_are_any_words_if_the_viral_ones_are_named(table):
         (MIXED, ("phage",), "phage: no row of .* its labels: Phage, plasmid, rna_virus"),
         (MIXED, ("Phage", "rna_virus", "plasmid"), "all labels are viral"),
         (["a.fa phage A", "b.fa phage B"], ("phage",), "all labels are viral"),
+        (["a.fa viral A", "b.fa viral B"], (), "there are no non-viral sequences"),
     ],
 )
 def test_viral_labels_that_do_not_fit_are_refused(table, rows, viral_labels, message):
     with pytest.raises(UsageError, match=message):
         read_labels(table(*rows), None, viral_labels)
-
-
-def test_an_empty_class_is_refused(table):
-    with pytest.raises(UsageError, match="there are no non-viral sequences"):
-        read_labels(table("a.fa viral A", "b.fa viral B"))
 
 
 def test_a_missing_column_or_table_is_refused(table, tmp_path):

@@ -20,6 +20,11 @@ def genome(number, kingdom):
 GENOMES = [genome(number, "virus" if number % 2 else "plant") for number in range(6)]
 
 
+@pytest.fixture(scope="module")
+def windows():
+    return draw_training_windows(GENOMES, 1)
+
+
 def test_lengths_are_between_two_or_of_a_list():
     dice = np.random.default_rng(1)
     between = [CROPS.draw(dice) for _ in range(2_000)]
@@ -68,8 +73,7 @@ def test_pieces_are_divided_into_windows_of_the_bundle(window):
         assert np.diff(one.first).tolist() == [-(-length // window)] * len(one.pieces.groups)
 
 
-def test_chosen_windows_are_selected_with_their_features():
-    windows = draw_training_windows(GENOMES, 1)
+def test_chosen_windows_are_selected_with_their_features(windows):
     everything = [*windows.crops.bases, *(w for one in windows.tiled.values() for w in one.windows)]
     chosen = np.random.default_rng(2).random(len(everything)) < 0.3
     features = np.arange(len(everything), dtype=np.float32)[:, None]
@@ -85,8 +89,7 @@ def test_chosen_windows_are_selected_with_their_features():
     assert windows.select(np.ones(len(everything), np.bool_)).tiled.keys() == windows.tiled.keys()
 
 
-def test_a_class_without_any_item_is_refused():
-    windows = draw_training_windows(GENOMES, 1)
+def test_a_class_without_any_item_is_refused(windows):
     count = len(windows.crops.bases) + sum(len(one.windows) for one in windows.tiled.values())
     with pytest.raises(InputError, match=r"no window of a class has an item.*--lengths"):
         windows.select(np.zeros(count, np.bool_))

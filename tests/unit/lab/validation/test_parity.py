@@ -29,13 +29,10 @@ def damaged(monkeypatch, tmp_path):
         shutil.copytree(spec.folder, folder)
         path = folder / spec.files["weights"]
         dice = np.random.default_rng(1)
-        tensors = {
-            # a rotary frequency below 0 is refused
-            name: abs(values + dice.normal(0, 0.05, values.shape).astype(values.dtype))
-            if name.endswith("inv_freq")
-            else values + dice.normal(0, 0.05, values.shape).astype(values.dtype)
-            for name, values in load_file(path).items()
-        }
+        tensors = load_file(path)
+        for name, values in tensors.items():
+            if not name.endswith("inv_freq"):  # a rotary frequency below 0 is refused
+                tensors[name] += dice.normal(0, 0.05, values.shape).astype(values.dtype)
         save_file(tensors, path)
         return load(replace(spec, folder=folder), *arguments)
 
@@ -45,11 +42,11 @@ def damaged(monkeypatch, tmp_path):
 @pytest.mark.parametrize("precision", ["fp32", slow("fp16"), slow("bf16")])
 def test_mini_agrees_at_every_precision(precision):
     found = measure_parity(
-        ParityOptions(bundle="mini-deep", device="cpu", precision=precision, n_sequences=40)
+        ParityOptions(bundle="mini-deep", device="cpu", precision=precision, n_sequences=16)
     )
     assert found.agrees
-    assert [one.n for one in found.encoders] == [40, 40]
-    assert found.head.n == 40
+    assert [one.n for one in found.encoders] == [16, 16]
+    assert found.head.n == 16
     errors = [one.largest_error for one in found.encoders]
     assert (max(errors) < 1e-5) == (precision == "fp32")
     assert (found.head.largest_error < 1e-6) == (precision == "fp32")
@@ -57,7 +54,7 @@ def test_mini_agrees_at_every_precision(precision):
 
 @pytest.mark.parametrize("precision", ["fp32", slow("bf16")])
 def test_damaged_weights_do_not_agree(precision, damaged, capsys):
-    command = ["parity", "-b", "mini-deep", "--device", "cpu", "--precision", precision, "-n", "20"]
+    command = ["parity", "-b", "mini-deep", "--device", "cpu", "--precision", precision, "-n", "10"]
     assert main(command) == 1
     assert capsys.readouterr().out.count("DIFFERS") >= 2
 
@@ -71,15 +68,15 @@ def test_json_agrees_with_the_exit_code(damaged, capsys):
 
 
 def test_items_of_a_file_are_compared(capsys):
-    command = ["parity", "-b", "mini-deep", "--device", "cpu", "--fasta", EXAMPLE, "-n", "30"]
+    command = ["parity", "-b", "mini-deep", "--device", "cpu", "--fasta", EXAMPLE, "-n", "12"]
     command += ["--precision", "fp32"]
     assert main(command) == 0
     table = capsys.readouterr().out.splitlines()
     assert table[0].startswith("mini-deep on cpu at fp32")
     assert [line.split()[:2] for line in table[2:]] == [
-        ["mini-dnabert-s", "30"],
-        ["mini-esm2", "30"],
-        ["scores", "30"],
+        ["mini-dnabert-s", "12"],
+        ["mini-esm2", "12"],
+        ["scores", "12"],
     ]
 
 
@@ -129,9 +126,6 @@ def test_an_encoder_of_a_bundle_is_named_as_for_embed(tmp_path):
     assert [(one.encoder, one.n) for one in found.encoders] == [("mini-esm2", 2)]
 
 
-def test_the_help_explains_a_comparison_on_the_cpu_at_fp32(capsys):
-    with pytest.raises(SystemExit):
-        main(["parity", "--help"])
-    assert "compares batches with single sequences only" in " ".join(
-        capsys.readouterr().out.split()
-    )
+def test_the_help_explains_a_comparison_on_the_cpu_at_fp32(called):
+    printed = " ".join(called("parity", "--help").stdout.split())
+    assert "compares batches with single sequences only" in printed
