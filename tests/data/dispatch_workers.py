@@ -116,13 +116,6 @@ class Worker(BaseWorker):
         except BaseException:  # noqa: BLE001 - the tested case
             return "swallowed"
 
-    def kill_once(self, path):
-        """Die in the first attempt only."""
-        if not Path(path).exists():
-            Path(path).touch()
-            self.kill()
-        return "second attempt"
-
     def lambda_(self):
         return lambda: None
 
@@ -190,10 +183,6 @@ class Worker(BaseWorker):
         """Close all descriptors, so that the worker fails after the task."""
         os.closerange(3, 300)
         return "closed"
-
-    def touch_after(self, path, seconds):
-        time.sleep(seconds)
-        Path(path).touch()
 
 
 class ImpatientWorker(Worker):

@@ -230,7 +230,7 @@ def test_a_refused_restart_can_be_renewed_at_once(spawn, monkeypatch):
     ("function", "exit_"),
     [
         slow("hang", "SIGTERM"),
-        ("hang_in_c", "SIGTERM"),
+        slow("hang_in_c", "SIGTERM"),
         ("hang_deaf", "SIGKILL"),
     ],
 )
