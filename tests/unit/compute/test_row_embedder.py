@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from cases import slow
+from cases import mostly_slow, slow
 from doubles import Watch
 
 from virnucpro.compute import rank_encoder
@@ -51,6 +51,12 @@ def index(tmp_path_factory):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory, doubles):
     return doubles.mini_task(tmp_path_factory.mktemp("run"), N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def length(index):
+    """The tokens of a row in the middle; others may have as many."""
+    return int(index.row_lengths[5]) + 2
 
 
 @pytest.fixture(scope="module")
@@ -365,11 +371,12 @@ def rows_of(index, length):
     return np.flatnonzero(index.row_lengths[:N_ROWS] + 2 == length).tolist()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    "value", mostly_slow([float("nan"), float("inf"), -float("inf")], math.inf)
+)
 def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
-    value, task, index, healthy, planted
+    value, task, index, healthy, planted, length
 ):
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, value)
     segment, watch, _ = embedded(task, index)
     bad = rows_of(index, length)
@@ -383,20 +390,20 @@ def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
     assert again == [TaskSpan(3, 1, row, row + 1) for row in bad]
 
 
-def test_a_row_that_is_finite_alone_is_kept(task, index, healthy, planted):
-    length = int(index.row_lengths[5]) + 2
+def test_a_row_that_is_finite_alone_is_kept(task, index, healthy, planted, length):
     planted("protein", length, float("nan"), when=lambda _encoder, batch: len(batch) > 1)
     segment, _, _ = embedded(task, index)
     assert_same_except([], segment, healthy)
 
 
-def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(task, index, healthy, planted):
+def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(
+    task, index, healthy, planted, length
+):
     half = replace(task, precision="fp16")
 
     def at_half_precision(encoder, _batch):
         return encoder.module.model.dtype == torch.float16
 
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), when=at_half_precision)
     segment, _, embedder = embedded(half, index)
     assert segment.reasons == {}
@@ -408,9 +415,8 @@ def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(task, index, 
         )
 
 
-def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index, planted):
+def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index, planted, length):
     stored = replace(task, embeddings="fp16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, 1e6)
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
@@ -427,9 +433,10 @@ def between(task, monkeypatch):
     monkeypatch.setattr("virnucpro.encoders.device.usable_memory", lambda: room)
 
 
-def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, planted, between):
+def test_without_memory_for_fp32_the_fallback_is_bf16(
+    task, index, healthy, planted, length, between
+):
     half = replace(task, precision="fp16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), lambda one, _: one.module.model.dtype == torch.float16)
     segment, _, embedder = embedded(half, index)
     bad = rows_of(index, length)
@@ -440,10 +447,9 @@ def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, plan
 
 
 def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
-    task, index, planted, between
+    task, index, planted, length, between
 ):
     half = replace(task, precision="fp16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"))
     segment, _, embedder = embedded(half, index)
     assert sorted(segment.reasons) == rows_of(index, length)
@@ -481,10 +487,9 @@ def no_memory_at_fp32(spec, device, precision):
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
-    precision, patched, expected, task, index, planted, monkeypatch
+    precision, patched, expected, task, index, planted, length, monkeypatch
 ):
     half = replace(task, precision=precision)
-    length = int(index.row_lengths[5]) + 2
     undisturbed, _, _ = embedded(half, index)
     planted("protein", length, float("nan"))
     for name, value in patched.items():
@@ -495,9 +500,8 @@ def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
     assert all(re.search(expected, reason) for reason in segment.reasons.values())
 
 
-def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, memory, monkeypatch):
+def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, length, monkeypatch):
     half = replace(task, precision="bf16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
     embedder = RowEmbedder(half, index)
     encode = TorchEncoder.encode
