@@ -110,6 +110,9 @@ class Worker(BaseWorker):
         thread.join()
         return steps
 
+    def leave_thread(self):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
     def swallow(self):
         try:
             time.sleep(60)
@@ -285,11 +288,6 @@ class CleanupFails(Worker):
 class CleanupTells(Worker):
     def cleanup(self):
         Path(self.keywords["folder"], str(self.gpu_id)).touch()
-
-
-class LeavesThread(Worker):
-    def cleanup(self):
-        threading.Thread(target=time.sleep, args=(600,)).start()
 
 
 class Reuses(BaseWorker):

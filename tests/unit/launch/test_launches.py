@@ -3,12 +3,12 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.dispatch import loop
@@ -59,16 +59,7 @@ def rows_of(report):
 
 
 @pytest.fixture(scope="module")
-def importable_workers():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "data"))
-        patch.setattr(sys.modules["__main__"], "__spec__", None)
-        patch.delattr(sys.modules["__main__"], "__file__", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def all_outcomes(importable_workers, tmp_path_factory):
+def all_outcomes(workers, tmp_path_factory):
     """A launch whose files end in every possible way."""
     folder, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
     (folder / "sleep").mkdir()
@@ -138,7 +129,7 @@ RETURNED = {
 
 
 @pytest.fixture(scope="module")
-def unusual(importable_workers, tmp_path_factory):
+def unusual(workers, tmp_path_factory):
     """A launch of workers that return unusual results."""
     folder, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
     for name, source in RETURNED.items():
@@ -307,7 +298,7 @@ def test_a_launch_without_any_working_worker_is_an_error(workers, files, tmp_pat
     assert "no file was processed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("times", "code"), [(2, 0), (99, 1)])
+@pytest.mark.parametrize(("times", "code"), [slow(2, 0), (99, 1)])
 def test_a_worker_killed_in_its_setup_is_restarted_up_to_three_deaths(
     workers, files, tmp_path, capsys, times, code
 ):
@@ -500,28 +491,26 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_results_of_a_launch_are_not_input_of_the_next(workers, files):
+def test_a_folder_of_results_can_be_used_again_but_not_at_the_same_time(workers, files):
+    """The results in it are not input of the next launch."""
     folder = files(a="ok")
-    for _ in range(2):
-        report = LauncherOrchestrator().launch(
-            folder, folder / "out", "cpu", "**/*", workers.Plain, options=QUIET
-        )
-        assert [Path(one.file).name for one in report.results] == ["a.txt"]
+    out = folder / "out"
+    arguments = folder, out, "cpu", "**/*", workers.Obedient
 
+    def launched():
+        report = LauncherOrchestrator().launch(*arguments, options=QUIET)
+        return [(Path(one.file).name, one.status) for one in report.results]
 
-def test_a_second_launch_in_a_folder_in_use_is_refused(workers, files, tmp_path):
-    out = tmp_path / "out"
-    arguments = files(a="ok"), out, "cpu", "a*", workers.Obedient
-    assert run_multi_gpu(*arguments) == 0
+    assert launched() == [("a.txt", FileStatus.DONE)]
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     with (
         folder_lock(out / "launch.lock", ""),
         pytest.raises(RunLockedError, match=str(os.getpid())),
     ):
-        LauncherOrchestrator().launch(*arguments)
+        launched()
     del before[out / "launch.lock"]
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
-    assert run_multi_gpu(*arguments) == 0
+    assert launched() == [("a.txt", FileStatus.DONE)]
 
 
 @pytest.mark.parametrize(
