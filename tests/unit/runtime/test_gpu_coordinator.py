@@ -11,7 +11,7 @@ import time
 from multiprocessing import process
 
 import pytest
-from cases import mostly_slow, slow
+from cases import slow
 
 from virnucpro.errors import DeviceError, UsageError, WorkerError
 from virnucpro.runtime.devices import Device
@@ -76,16 +76,6 @@ def test_a_new_coordinator_has_no_workers(tmp_path):
     coordinator.terminate_all()
     with pytest.raises(queue.Empty):  # nobody can send anything, so it does not wait
         coordinator.results_queue.get()
-
-
-def test_each_rank_has_a_live_process_after_spawning(spawn):
-    coordinator = spawn(3, "hang")
-    assert sorted(coordinator.workers) == [0, 1, 2]
-    assert all(process.is_alive() for process in coordinator.workers.values())
-    pids = {process.pid for process in coordinator.workers.values()}
-    assert set(take(coordinator, 3)) == pids
-    assert {status.pid for status in coordinator.statuses.values()} == pids
-    assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
 
 
 def test_workers_get_rank_world_size_and_extra_arguments(spawn):
@@ -364,7 +354,9 @@ def test_ends_are_known_without_exit_statuses(spawn, function, succeeds):
 
 def test_a_time_limit_passes_without_processor_time_while_workers_run(spawn):
     coordinator = spawn(3, "hang")
-    take(coordinator, 3)
+    pids = [process.pid for process in coordinator.workers.values()]
+    assert sorted(take(coordinator, 3)) == sorted(pids)
+    assert [status.pid for status in coordinator.statuses.values()] == pids
     started, used = time.monotonic(), time.process_time()
     assert coordinator.wait_for_completion(timeout=0.4) == {0: False, 1: False, 2: False}
     assert 0.4 <= time.monotonic() - started < 1.2  # one limit for all, not one after another
@@ -373,27 +365,28 @@ def test_a_time_limit_passes_without_processor_time_while_workers_run(spawn):
     assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
 
 
-@pytest.mark.parametrize(
-    "function", mostly_slow(["hang", "hang_in_c", "hang_until_asked", "leave_thread"], "hang_in_c")
-)
-def test_terminate_all_ends_hung_workers(spawn, function):
-    coordinator = spawn(2, function)
-    take(coordinator, 2)
+def terminated(spawn, function):
+    """Return the exits of three workers that a coordinator ends while they run."""
+    coordinator = spawn(3, function)
+    take(coordinator, 3)
     coordinator.terminate_all()
     assert not any(process.is_alive() for process in coordinator.workers.values())
     assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
     assert coordinator.statuses[0].reason == "stopped with the run"
-    assert coordinator.wait_for_completion() == {0: False, 1: False}
+    assert coordinator.wait_for_completion() == {0: False, 1: False, 2: False}
     coordinator.terminate_all()
+    return [status.exit for status in coordinator.statuses.values()]
 
 
-def test_terminate_all_kills_workers_that_ignore_sigterm(spawn, monkeypatch):
+def test_terminate_all_ends_hung_workers_and_kills_those_that_ignore_sigterm(spawn, monkeypatch):
     monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.2)
-    coordinator = spawn(2, "hang_deaf")
-    take(coordinator, 2)
-    coordinator.terminate_all()
-    assert [status.exit for status in coordinator.statuses.values()] == ["SIGKILL", "SIGKILL"]
-    assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
+    assert terminated(spawn, "hang_in_each_way") == ["SIGTERM", "SIGTERM", "SIGKILL"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["hang_until_asked", "leave_thread"])
+def test_terminate_all_ends_workers_that_clean_up_or_left_a_thread(spawn, function):
+    assert "SIGKILL" not in terminated(spawn, function)
 
 
 def test_terminate_all_keeps_the_status_of_ended_workers(spawn, tmp_path):
