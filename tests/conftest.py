@@ -131,16 +131,17 @@ def needs():
     return optional
 
 
-@pytest.fixture
-def importable(monkeypatch):
+@pytest.fixture(scope="module")
+def importable():
     """Return a function that imports a module of tests/data, which spawned processes can import.
 
     They do not import pytest again.
     """
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "data"))
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    return importlib.import_module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent / "data"))
+        patch.setattr(sys.modules["__main__"], "__spec__", None)
+        patch.delattr(sys.modules["__main__"], "__file__", raising=False)
+        yield importlib.import_module
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A program with two workers that ends in a chosen way.
+"""A program with three workers that ends in a chosen way.
 
 Called as ``coordinator_parent.py FOLDER WORKER ENDING``.
 """
@@ -12,7 +12,7 @@ from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 
 
 def main(folder, worker, ending):
-    coordinator = GPUProcessCoordinator(2, folder, ["cpu", "cpu"])
+    coordinator = GPUProcessCoordinator(3, folder, ["cpu"] * 3)
     coordinator.spawn_workers(getattr(coordinator_workers, worker), ())
     pids = [process.pid for process in coordinator.workers.values()]
     if ending != "at once":

@@ -72,6 +72,10 @@ def hang_deaf(rank, world_size, results_queue):
     hang(rank, world_size, results_queue)
 
 
+def hang_in_each_way(rank, world_size, results_queue):
+    (hang, hang_in_c, hang_deaf)[rank](rank, world_size, results_queue)
+
+
 def hang_until_asked(rank, world_size, results_queue):
     """Raise SystemExit on SIGTERM."""
 

@@ -110,18 +110,14 @@ class Worker(BaseWorker):
         thread.join()
         return steps
 
+    def leave_thread(self):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
     def swallow(self):
         try:
             time.sleep(60)
         except BaseException:  # noqa: BLE001 - the tested case
             return "swallowed"
-
-    def kill_once(self, path):
-        """Die in the first attempt only."""
-        if not Path(path).exists():
-            Path(path).touch()
-            self.kill()
-        return "second attempt"
 
     def lambda_(self):
         return lambda: None
@@ -190,10 +186,6 @@ class Worker(BaseWorker):
         """Close all descriptors, so that the worker fails after the task."""
         os.closerange(3, 300)
         return "closed"
-
-    def touch_after(self, path, seconds):
-        time.sleep(seconds)
-        Path(path).touch()
 
 
 class ImpatientWorker(Worker):
@@ -296,11 +288,6 @@ class CleanupFails(Worker):
 class CleanupTells(Worker):
     def cleanup(self):
         Path(self.keywords["folder"], str(self.gpu_id)).touch()
-
-
-class LeavesThread(Worker):
-    def cleanup(self):
-        threading.Thread(target=time.sleep, args=(600,)).start()
 
 
 class Reuses(BaseWorker):

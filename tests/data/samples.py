@@ -2,7 +2,11 @@
 
 import csv
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
 
 from hypothesis import strategies as st
 
@@ -70,3 +74,16 @@ def any_spec(kind, least, most, genetic_codes=(1, 4, 11)):
 def index_of(folder, sequences, spec) -> SequenceIndex:
     """Build the index of sequences in a folder."""
     return build_index(folder / "index", [write_fasta(folder / "in.fa", sequences)], spec)
+
+
+def items_of(item_row: Sequence[int]) -> SimpleNamespace:
+    """Return a substitute for a SequenceIndex whose items have the given rows and odd names."""
+    rows = np.asarray(item_row, np.int64)
+    return SimpleNamespace(
+        input_names=(),
+        n_items=len(rows),
+        item_row=rows,
+        item_names=lambda items: [
+            f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1" for item in items
+        ],
+    )

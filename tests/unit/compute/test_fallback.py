@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 from doubles import Watch
+from samples import index_of
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.manifest import Classifier
@@ -12,7 +13,6 @@ from virnucpro.classifier.head import load_head
 from virnucpro.compute.poison_isolation import Suspicion, tokenising_stage
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.registry import load_encoder
-from virnucpro.sequences.index import build_index
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -27,15 +27,13 @@ N_MAIN = 2  # encoders of mini-deep
 def index(tmp_path_factory):
     """Records with open frames, records with a stop in each frame, and records with both."""
     dice = random.Random(9)
-    folder = tmp_path_factory.mktemp("index")
-    with (folder / "in.fa").open("w") as stream:
-        for number in range(12):
-            bases = "".join(dice.choices("ACG", weights=[1, 2, 2], k=dice.randint(60, 300)))
-            stops = "".join(dice.choices(["TTAA", "CTAG", "TCA", "G"], k=dice.randint(60, 120)))
-            record = (bases, stops, bases[:300].ljust(300, "C") + stops)[number % 3]
-            stream.write(f">r{number}\n{record}\n")
+    records = []
+    for number in range(12):
+        bases = bytes(dice.choices(b"ACG", [1, 2, 2], k=dice.randint(60, 300)))
+        stops = b"".join(dice.choices([b"TTAA", b"CTAG", b"TCA", b"G"], k=dice.randint(60, 120)))
+        records.append((bases, stops, bases[:300].ljust(300, b"C") + stops)[number % 3])
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 300, "even", 11, fallback=True)
-    return build_index(folder / "index", [str(folder / "in.fa")], spec)
+    return index_of(tmp_path_factory.mktemp("index"), records, spec)
 
 
 @pytest.fixture(scope="module")

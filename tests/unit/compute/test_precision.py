@@ -1,7 +1,7 @@
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
+from cases import slow
 from doubles import open_run
 
 from virnucpro.bundles.bundle import open_bundle
@@ -80,9 +80,11 @@ def test_the_run_records_the_precision_and_a_resume_keeps_it(tmp_path, monkeypat
     assert settled(job, anew).settled_precision == "fp32"
 
 
-def test_the_command_line_resolves_auto(tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", [["predict"], slow(["embed", "-e", "mini-deep/protein"])])
+def test_a_run_of_the_command_line_resolves_auto(command, tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
     path = tmp_path / "short.fa"
     path.write_text(">a\nAC\n")  # nothing to encode
-    assert main(["predict", str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]) == 0
-    assert read_manifest(RunDirectory(Path(tmp_path / "run"))).parameters["precision"] == "fp16"
+    where = [str(path), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu"]
+    assert main([*command, *where]) == 0
+    assert read_manifest(RunDirectory(tmp_path / "run")).parameters["precision"] == "fp16"

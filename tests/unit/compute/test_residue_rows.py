@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from esm.model.esm2 import ESM2
+from samples import index_of
 
 from virnucpro.compute.poison_isolation import Suspicion
 from virnucpro.compute.rank_main import UnitProgress
@@ -14,7 +15,6 @@ from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.encoder import TorchEncoder
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.encoders.registry import open_spec, pooled_spec
-from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.schema import RowState
@@ -33,13 +33,10 @@ class Channel:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("index")
     dice = random.Random(5)
-    text = (f">p{n}\n{''.join(dice.choices('LAGVSERTID', k=n))}\n" for n in LENGTHS)
-    (folder / "in.faa").write_text("".join(text))
-    return build_index(
-        folder / "index", [str(folder / "in.faa")], IndexSpec("whole", Alphabet.PROTEIN)
-    )
+    proteins = [bytes(dice.choices(b"LAGVSERTID", k=n)) for n in LENGTHS]
+    spec = IndexSpec("whole", Alphabet.PROTEIN)
+    return index_of(tmp_path_factory.mktemp("index"), proteins, spec)
 
 
 @pytest.fixture

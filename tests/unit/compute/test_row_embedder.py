@@ -11,6 +11,7 @@ import pytest
 import torch
 from cases import slow
 from doubles import Watch
+from samples import index_of
 
 from virnucpro.compute import rank_encoder
 from virnucpro.compute.encoder_pass import UnitTokens
@@ -25,7 +26,6 @@ from virnucpro.encoders.encoder import TorchEncoder, start_copy_to_cpu
 from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.encoders.registry import load_encoder, shapes_of
 from virnucpro.runtime.policy import TaskSpan
-from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.schema import RowState
@@ -39,18 +39,20 @@ CLOSE = {"rtol": 0, "atol": 2e-5}
 def index(tmp_path_factory):
     """Rows of 20 to 160 residues, every frame of 12 records without a stop."""
     dice = random.Random(5)
-    folder = tmp_path_factory.mktemp("index")
-    with (folder / "in.fa").open("w") as stream:
-        for number in range(12):
-            bases = "".join(dice.choices("ACG", weights=[1, 2, 2], k=dice.randint(60, 480)))
-            stream.write(f">r{number}\n{bases}\n")
+    records = [bytes(dice.choices(b"ACG", [1, 2, 2], k=dice.randint(60, 480))) for _ in range(12)]
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "even", 11)
-    return build_index(folder / "index", [str(folder / "in.fa")], spec)
+    return index_of(tmp_path_factory.mktemp("index"), records, spec)
 
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory, doubles):
     return doubles.mini_task(tmp_path_factory.mktemp("run"), N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def length(index):
+    """The number of tokens of row 5; other rows may have as many."""
+    return int(index.row_lengths[5]) + 2
 
 
 @pytest.fixture(scope="module")
@@ -367,9 +369,8 @@ def rows_of(index, length):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
-    value, task, index, healthy, planted
+    value, task, index, healthy, planted, length
 ):
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, value)
     segment, watch, _ = embedded(task, index)
     bad = rows_of(index, length)
@@ -383,20 +384,20 @@ def test_a_row_that_stays_not_finite_is_retried_once_and_quarantined(
     assert again == [TaskSpan(3, 1, row, row + 1) for row in bad]
 
 
-def test_a_row_that_is_finite_alone_is_kept(task, index, healthy, planted):
-    length = int(index.row_lengths[5]) + 2
+def test_a_row_that_is_finite_alone_is_kept(task, index, healthy, planted, length):
     planted("protein", length, float("nan"), when=lambda _encoder, batch: len(batch) > 1)
     segment, _, _ = embedded(task, index)
     assert_same_except([], segment, healthy)
 
 
-def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(task, index, healthy, planted):
+def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(
+    task, index, healthy, planted, length
+):
     half = replace(task, precision="fp16")
 
     def at_half_precision(encoder, _batch):
         return encoder.module.model.dtype == torch.float16
 
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), when=at_half_precision)
     segment, _, embedder = embedded(half, index)
     assert segment.reasons == {}
@@ -408,9 +409,8 @@ def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(task, index, 
         )
 
 
-def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index, planted):
+def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index, planted, length):
     stored = replace(task, embeddings="fp16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, 1e6)
     segment, _, _ = embedded(stored, index)
     (reason,) = set(segment.reasons.values())
@@ -427,9 +427,10 @@ def between(task, monkeypatch):
     monkeypatch.setattr("virnucpro.encoders.device.usable_memory", lambda: room)
 
 
-def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, planted, between):
+def test_without_memory_for_fp32_the_fallback_is_bf16(
+    task, index, healthy, planted, length, between
+):
     half = replace(task, precision="fp16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"), lambda one, _: one.module.model.dtype == torch.float16)
     segment, _, embedder = embedded(half, index)
     bad = rows_of(index, length)
@@ -440,10 +441,9 @@ def test_without_memory_for_fp32_the_fallback_is_bf16(task, index, healthy, plan
 
 
 def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
-    task, index, planted, between
+    task, index, planted, length, between
 ):
     half = replace(task, precision="fp16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("inf"))
     segment, _, embedder = embedded(half, index)
     assert sorted(segment.reasons) == rows_of(index, length)
@@ -481,10 +481,9 @@ def no_memory_at_fp32(spec, device, precision):
     ],
 )
 def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
-    precision, patched, expected, task, index, planted, monkeypatch
+    precision, patched, expected, task, index, planted, length, monkeypatch
 ):
     half = replace(task, precision=precision)
-    length = int(index.row_lengths[5]) + 2
     undisturbed, _, _ = embedded(half, index)
     planted("protein", length, float("nan"))
     for name, value in patched.items():
@@ -495,9 +494,8 @@ def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
     assert all(re.search(expected, reason) for reason in segment.reasons.values())
 
 
-def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, memory, monkeypatch):
+def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, length, monkeypatch):
     half = replace(task, precision="bf16")
-    length = int(index.row_lengths[5]) + 2
     planted("protein", length, float("nan"))
     embedder = RowEmbedder(half, index)
     encode = TorchEncoder.encode

@@ -97,103 +97,97 @@ def scheduler_of(tmp_path):
     return make
 
 
-@pytest.fixture
-def step_of():
-    """Return a function that lets ranks ask, and makes a step of a scheduler."""
-
-    def step(scheduler, *asking):
-        for rank in asking:
-            scheduler._ranks.ask(rank)
-        scheduler.step(lambda _: None)
-
-    return step
+def step(scheduler, *asking):
+    """Let ranks ask, and make a step of the scheduler."""
+    for rank in asking:
+        scheduler._ranks.ask(rank)
+    scheduler.step(lambda _: None)
 
 
-def test_ranks_get_their_own_units_then_those_of_others_then_the_end(scheduler_of, step_of):
+def compute(scheduler, *, rank, units):
+    """Let a rank ask for each unit, and commit it."""
+    for unit in units:
+        step(scheduler, rank)
+        scheduler._ranks.commit(rank, unit)
+
+
+def test_ranks_get_their_own_units_then_those_of_others_then_the_end(scheduler_of):
     ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks)
-    step_of(scheduler, 0, 1)
-    step_of(scheduler)  # an answered rank gets no second answer
+    step(scheduler, 0, 1)
+    step(scheduler)  # an answered rank gets no second answer
     assert ranks.answers == {0: [0], 1: [1]}
     for unit in (1, 3, 5, 4):
         ranks.commit(1, unit)
-        step_of(scheduler, 1)
+        step(scheduler, 1)
     assert ranks.answers == {0: [0], 1: [1, 3, 5, 4, 2]}
     ranks.commit(1, 2)
-    step_of(scheduler, 1)
+    step(scheduler, 1)
     assert ranks.answers[1] == [1, 3, 5, 4, 2]  # rank 0 has a unit: it may come back
     ranks.commit(0, 0)
-    step_of(scheduler, 0)
+    step(scheduler, 0)
     assert ranks.answers == {0: [0, None], 1: [1, 3, 5, 4, 2, None]}
     assert ranks.stopped == []
 
 
-def test_without_reassignment_a_rank_ends_after_its_own_units(scheduler_of, step_of, tmp_path):
+def test_without_reassignment_a_rank_ends_after_its_own_units(scheduler_of, tmp_path):
     (tmp_path / "logs").mkdir()
     ranks = Ranks(BUSY, FAILED)
     scheduler = scheduler_of(ranks, restarts=0, redeal=False)
-    for unit in (0, 2, 4):
-        step_of(scheduler, 0)
-        ranks.commit(0, unit)
-    step_of(scheduler, 0)
+    compute(scheduler, rank=0, units=(0, 2, 4))
+    step(scheduler, 0)
     assert (ranks.answers[0], ranks.stopped) == ([0, 2, 4, None], [])
     scheduler.close()
     assert "3 of its units are left" in (tmp_path / "logs" / "coordinator.log").read_text()
 
 
-def test_units_of_a_permanently_failed_rank_go_to_the_others(scheduler_of, step_of):
+def test_units_of_a_permanently_failed_rank_go_to_the_others(scheduler_of):
     ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks, restarts=0)
-    step_of(scheduler, 1)
-    step_of(scheduler, 1)
+    step(scheduler, 1)
+    step(scheduler, 1)
     ranks.commit(1, 1)  # arrives with the failure
     ranks.fail(1, DIED_IN_UNIT_3)
-    for unit in (0, 2, 4, 5, 3):
-        step_of(scheduler, 0)
-        ranks.commit(0, unit)
-    step_of(scheduler, 0)
+    compute(scheduler, rank=0, units=(0, 2, 4, 5, 3))
+    step(scheduler, 0)
     assert (ranks.answers[0], ranks.starts) == ([0, 2, 4, 5, 3, None], [])
 
 
 @pytest.mark.parametrize(("now", "copied"), [(11.0, []), (11.1, [0])])
-def test_units_of_a_silent_rank_are_copied(now, copied, scheduler_of, step_of, clock):
+def test_units_of_a_silent_rank_are_copied(now, copied, scheduler_of, clock):
     """The limit is 5 s plus three times the time of a unit of 1 s."""
     ranks = Ranks(replace(BUSY, began_at=2.0, last_heartbeat=3.0), BUSY)
     scheduler = scheduler_of(ranks)
-    step_of(scheduler, 0)
-    for unit in (1, 3, 5, 4, 2):
-        step_of(scheduler, 1)
-        ranks.commit(1, unit)
-    step_of(scheduler)
+    step(scheduler, 0)
+    compute(scheduler, rank=1, units=(1, 3, 5, 4, 2))
+    step(scheduler)
     clock.now = now
-    step_of(scheduler, 1)
+    step(scheduler, 1)
     assert ranks.answers[1] == [1, 3, 5, 4, 2, *copied]
     if copied == [0]:
         ranks.commit(1, 0)
-        step_of(scheduler, 1)
+        step(scheduler, 1)
         assert (ranks.answers[1][-1], ranks.stopped) == (None, [0])
 
 
-def test_a_restarted_rank_whose_units_others_computed_is_stopped(scheduler_of, step_of):
+def test_a_restarted_rank_whose_units_others_computed_is_stopped(scheduler_of):
     ranks = Ranks(BUSY, FAILED)
     scheduler = scheduler_of(ranks)
-    for unit in (0, 2, 4, 5, 3, 1):
-        step_of(scheduler, 0)
-        ranks.commit(0, unit)
-    step_of(scheduler, 0)
+    compute(scheduler, rank=0, units=(0, 2, 4, 5, 3, 1))
+    step(scheduler, 0)
     assert ranks.answers[0] == [0, 2, 4, 5, 3, 1, None]
     assert ranks.stopped == [1]
 
 
-def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(scheduler_of, step_of):
+def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(scheduler_of):
     ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks)
-    step_of(scheduler, 1)
+    step(scheduler, 1)
     ranks.commit(1, 1)
     ranks.fail(1, DIED_IN_UNIT_3)
-    step_of(scheduler)
+    step(scheduler)
     ranks.fail(1, DIED_IN_UNIT_3)
-    step_of(scheduler)
+    step(scheduler)
     once, twice = Findings(seen=(SPAN,)), Findings(suspects=(SPAN,))
     assert [start[1:] for start in ranks.starts] == [
         (Share((5, 3), 4, once, prefetch=False), 0.5),
@@ -202,51 +196,47 @@ def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(schedu
     assert [fault.rank for fault in scheduler.reports.faults] == [1, 1]
 
 
-def test_a_unit_comes_with_its_findings(scheduler_of, step_of):
+def test_a_unit_comes_with_its_findings(scheduler_of):
     ranks = Ranks(DIED_IN_UNIT_3)
     got = []
     ranks.answer_worker = lambda _, assignment: got.append(assignment[:2])
     scheduler = scheduler_of(ranks)
-    step_of(scheduler)
-    for unit in (0, 1, 2, 4, 5):
-        step_of(scheduler, 0)
-        ranks.commit(0, unit)
-    step_of(scheduler, 0)
+    step(scheduler)
+    compute(scheduler, rank=0, units=(0, 1, 2, 4, 5))
+    step(scheduler, 0)
     assert got == [*((n, Findings()) for n in (0, 1, 2, 4, 5)), (3, Findings(seen=(SPAN,)))]
 
 
-def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(scheduler_of, step_of):
+def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(scheduler_of):
     ranks = Ranks(BUSY, BUSY)
     got = []
     ranks.answer_worker = lambda _, assignment: got.append(assignment)
     scheduler = scheduler_of(ranks)
-    step_of(scheduler, 0)
-    step_of(scheduler, 0)
+    step(scheduler, 0)
+    step(scheduler, 0)
     ranks.fail(0, replace(DIED_IN_UNIT_3, place=SPAN._replace(task=0)))  # and not in unit 2
-    for unit in (1, 3, 5, 4, 2):
-        step_of(scheduler, 1)
-        ranks.commit(1, unit)
+    compute(scheduler, rank=1, units=(1, 3, 5, 4, 2))
     assert [unit for unit, *_ in got] == [0, 2, 1, 3, 5, 4, 2]
     assert [prefetch for *_, prefetch in got] == [*[True] * 6, False]
 
 
 def test_a_restarted_rank_gets_the_token_budgets_that_other_ranks_found(
-    scheduler_of, step_of, tmp_path, doubles
+    scheduler_of, tmp_path, doubles
 ):
     statistics = {"rank": 0, "units": 9}
     ranks = Ranks(BUSY, FAILED)
     ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
     scheduler = scheduler_of(ranks, task=doubles.mini_task(tmp_path, 10))
-    step_of(scheduler)
+    step(scheduler)
     ((task, _, _),) = ranks.starts
     assert task.learnt == read_budgets(RunDirectory(tmp_path)) == {"H200": {"esm2": 512}}
     assert scheduler.reports.statistics == {0: statistics}
 
 
-def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(scheduler_of, step_of):
+def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(scheduler_of):
     ranks = Ranks(BUSY, FAILED)
     ranks.commit(1, *range(6))
-    step_of(scheduler_of(ranks))
+    step(scheduler_of(ranks))
     assert ranks.starts == []
 
 
@@ -260,30 +250,26 @@ def test_the_end_restarts_no_rank(scheduler_of, tmp_path):
     assert "worker 1: succeeded at 9/9 rows" in log
 
 
-def test_a_rank_that_waits_for_its_restart_holds_no_unit(scheduler_of, step_of):
+def test_a_rank_that_waits_for_its_restart_holds_no_unit(scheduler_of):
     ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks)
     ranks.respawn_worker = lambda rank, *_: ranks.statuses.update(
         {rank: waiting(ranks.statuses[rank])}
     )
-    step_of(scheduler, 0)
+    step(scheduler, 0)
     ranks.ask(0)
     ranks.change(0, state=WorkerState.FAILED, reason="killed", ended_at=1.0)
-    step_of(scheduler)
-    step_of(scheduler)
-    for unit in (1, 3, 5, 4, 2, 0):
-        step_of(scheduler, 1)
-        ranks.commit(1, unit)
-    step_of(scheduler, 1)
+    step(scheduler)
+    step(scheduler)
+    compute(scheduler, rank=1, units=(1, 3, 5, 4, 2, 0))
+    step(scheduler, 1)
     assert (ranks.answers, ranks.stopped) == ({0: [0], 1: [1, 3, 5, 4, 2, 0, None]}, [0])
 
 
-def test_a_question_of_a_rank_that_reports_its_failure_is_answered_with_the_end(
-    scheduler_of, step_of
-):
+def test_a_question_of_a_rank_that_reports_its_failure_is_answered_with_the_end(scheduler_of):
     ranks = Ranks(BUSY, BUSY)
     scheduler = scheduler_of(ranks)
-    step_of(scheduler, 0)
+    step(scheduler, 0)
     ranks.change(0, kind="ValueError")
-    step_of(scheduler, 0)
+    step(scheduler, 0)
     assert ranks.answers[0] == [0, None]

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workers(importable):
     """The module of workers that a spawned process can import."""
     return importable("dispatch_workers")

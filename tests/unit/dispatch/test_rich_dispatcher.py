@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from cases import slow
 from rich.console import Console
 
 from virnucpro.dispatch.ui import RichDispatcher
@@ -19,18 +18,33 @@ pytestmark = pytest.mark.timeout(60)
 FAILING = [*range(20), ("raise_", ValueError("[bold]no")), ("sleep", 60), ("kill",), *range(20)]
 
 
-@pytest.fixture
-def screen():
+def terminal():
     return Console(file=io.StringIO(), force_terminal=True, width=110, record=True)
 
 
-@pytest.mark.parametrize("show_ui", [True, slow(False)])
-def test_the_stats_are_complete(workers, screen, show_ui):
-    dispatcher = RichDispatcher(workers.Worker, [0, 1], show_ui=show_ui, console=screen)
+@pytest.fixture
+def screen():
+    return terminal()
+
+
+def failing_run(workers, screen, **options):
+    """Run tasks some of which fail; return the stats."""
+    dispatcher = RichDispatcher(workers.Worker, [0, 1], console=screen, **options)
     before = time.perf_counter()
     stats = dispatcher.run(FAILING, total_tasks=43, task_timeout=0.3)
     assert before <= stats.pop("start_time") < stats.pop("end_time") <= time.perf_counter()
-    status = stats.pop("gpu_status")
+    return stats
+
+
+@pytest.fixture(scope="module")
+def shown(workers):
+    """The stats of such a run, and what its screen showed."""
+    screen = terminal()
+    return failing_run(workers, screen), screen.export_text()
+
+
+def assert_complete(stats):
+    status = stats["gpu_status"]
     assert stats == {
         "total": 43,
         "completed": 40,
@@ -38,6 +52,7 @@ def test_the_stats_are_complete(workers, screen, show_ui):
         "timeouts": 1,
         "setup_failures": 0,
         "expected_total": 43,
+        "gpu_status": status,
     }
     assert set(status) == {0, 1}
     for one in status.values():
@@ -47,12 +62,20 @@ def test_the_stats_are_complete(workers, screen, show_ui):
     assert sum(one["completed"] for one in status.values()) == 40
 
 
-def test_the_table_shows_tasks_workers_and_errors(workers, screen):
-    RichDispatcher(workers.Worker, [0, 1], console=screen).run(
-        FAILING, total_tasks=43, task_timeout=0.3
-    )
-    shown = screen.export_text()
-    last = shown[shown.rindex("Tasks") :]
+def test_the_stats_are_complete(shown):
+    stats, _ = shown
+    assert_complete(stats)
+
+
+@pytest.mark.slow
+def test_the_stats_are_complete_without_a_display(workers, screen):
+    assert_complete(failing_run(workers, screen, show_ui=False))
+    assert screen.export_text() == ""
+
+
+def test_the_table_shows_tasks_workers_and_errors(shown):
+    _, text = shown
+    last = text[text.rindex("Tasks") :]
     assert "43 of 43 tasks (100.0 %)" in last
     assert "40 done   2 failed   1 timed out" in last
     assert last.count("finished") == 2

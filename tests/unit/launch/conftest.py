@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workers(importable):
     """The module of workers that a spawned process can import."""
     return importable("launch_workers")

@@ -3,12 +3,12 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from cases import slow
 
 from virnucpro.cli.main import main
 from virnucpro.dispatch import loop
@@ -53,22 +53,21 @@ OUTCOMES = {
 }
 
 
+def launched(folder, worker, gpus="cpu", pattern="*", options=QUIET, **keywords):
+    """Launch the files of a folder; the results are in `out` beside it."""
+    out = folder.parent / "out"
+    return LauncherOrchestrator().launch(
+        folder, out, gpus, pattern, worker, options=options, **keywords
+    )
+
+
 def rows_of(report):
     header, *rows = report.rows
     return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
 
 
 @pytest.fixture(scope="module")
-def importable_workers():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "data"))
-        patch.setattr(sys.modules["__main__"], "__spec__", None)
-        patch.delattr(sys.modules["__main__"], "__file__", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def all_outcomes(importable_workers, tmp_path_factory):
+def all_outcomes(workers, tmp_path_factory):
     """A launch whose files end in every possible way."""
     folder, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
     (folder / "sleep").mkdir()
@@ -138,7 +137,7 @@ RETURNED = {
 
 
 @pytest.fixture(scope="module")
-def unusual(importable_workers, tmp_path_factory):
+def unusual(workers, tmp_path_factory):
     """A launch of workers that return unusual results."""
     folder, out = tmp_path_factory.mktemp("in"), tmp_path_factory.mktemp("out")
     for name, source in RETURNED.items():
@@ -182,15 +181,10 @@ def test_a_file_name_that_is_not_utf8_keeps_its_bytes_and_is_printable(unusual):
 # --- devices, threads, memory
 
 
-def test_a_worker_gets_its_device_and_threads(workers, files, tmp_path):
+def test_a_worker_gets_its_device_and_threads(workers, files):
     devices = [Device("cpu"), Device("cpu"), Device("cpu")]
-    report = LauncherOrchestrator().launch(
-        files(a="report", b="report"),
-        tmp_path / "out",
-        devices,
-        worker=workers.Obedient,
-        options=LaunchOptions(threads=6, quiet=True),
-    )
+    options = LaunchOptions(threads=6, quiet=True)
+    report = launched(files(a="report", b="report"), workers.Obedient, devices, options=options)
     assert {one.result["gpu"] for one in report.results} <= {0, 1}  # two files, no third worker
     for one in report.results:
         assert (one.result["device"], one.result["threads"]) == ("cpu", 3)
@@ -307,7 +301,7 @@ def test_a_launch_without_any_working_worker_is_an_error(workers, files, tmp_pat
     assert "no file was processed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("times", "code"), [(2, 0), (99, 1)])
+@pytest.mark.parametrize(("times", "code"), [slow(2, 0), (99, 1)])
 def test_a_worker_killed_in_its_setup_is_restarted_up_to_three_deaths(
     workers, files, tmp_path, capsys, times, code
 ):
@@ -378,14 +372,7 @@ def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
 
 
 def test_a_failed_cleanup_is_reported(workers, files, tmp_path, capsys):
-    report = LauncherOrchestrator().launch(
-        files(a="{}"),
-        tmp_path / "out",
-        "cpu",
-        worker=workers.FailsInCleanup,
-        seconds=0.1,
-        options=QUIET,
-    )
+    report = launched(files(a="{}"), workers.FailsInCleanup, seconds=0.1)
     assert "cleanup failed: OSError: the door is jammed" in capsys.readouterr().err
     content = json.loads((tmp_path / "out" / "launch.json").read_text())
     assert any("jammed" in trouble for trouble in content["troubles"])
@@ -500,28 +487,26 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_results_of_a_launch_are_not_input_of_the_next(workers, files):
+def test_a_folder_of_results_can_be_used_again_but_not_at_the_same_time(workers, files):
+    """The results in it are not input of the next launch."""
     folder = files(a="ok")
-    for _ in range(2):
-        report = LauncherOrchestrator().launch(
-            folder, folder / "out", "cpu", "**/*", workers.Plain, options=QUIET
-        )
-        assert [Path(one.file).name for one in report.results] == ["a.txt"]
+    out = folder / "out"
+    arguments = folder, out, "cpu", "**/*", workers.Obedient
 
+    def results():
+        report = LauncherOrchestrator().launch(*arguments, options=QUIET)
+        return [(Path(one.file).name, one.status) for one in report.results]
 
-def test_a_second_launch_in_a_folder_in_use_is_refused(workers, files, tmp_path):
-    out = tmp_path / "out"
-    arguments = files(a="ok"), out, "cpu", "a*", workers.Obedient
-    assert run_multi_gpu(*arguments) == 0
+    assert results() == [("a.txt", FileStatus.DONE)]
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     with (
         folder_lock(out / "launch.lock", ""),
         pytest.raises(RunLockedError, match=str(os.getpid())),
     ):
-        LauncherOrchestrator().launch(*arguments)
+        results()
     del before[out / "launch.lock"]
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
-    assert run_multi_gpu(*arguments) == 0
+    assert results() == [("a.txt", FileStatus.DONE)]
 
 
 @pytest.mark.parametrize(
@@ -545,16 +530,14 @@ def test_files_behind_links_out_of_a_launch_are_unchanged(workers, files, tmp_pa
     link.symlink_to(elsewhere)
     options = LaunchOptions(quiet=True, share=share)
     with pytest.raises(RunError, match=f"{name} is a symbolic link"):
-        LauncherOrchestrator().launch(
-            files(a="ok"), tmp_path / "out", "cpu:1", "*", workers.Obedient, options=options
-        )
+        launched(files(a="ok"), workers.Obedient, options=options)
     if elsewhere.is_dir():
         assert not list(elsewhere.iterdir())
     else:
         assert elsewhere.read_text() == "a file of the user\n"
 
 
-def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, tmp_path, monkeypatch):
+def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, monkeypatch):
     folder = files(a="{}", sub__b="{}", closed__c="{}")
     (folder / "gone.txt").symlink_to(folder / "nowhere")
     os.mkfifo(folder / "pipe.txt")
@@ -569,9 +552,7 @@ def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, tmp_pa
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", denied)
-    report = LauncherOrchestrator().launch(
-        folder, tmp_path / "out", "cpu", "**/*.txt", workers.Returns, options=QUIET
-    )
+    report = launched(folder, workers.Returns, pattern="**/*.txt")
     monkeypatch.undo()
     errors = {name: row["error"] for name, row in rows_of(report).items()}
     assert errors == {
@@ -595,9 +576,7 @@ def test_a_table_that_cannot_be_written_is_reported_and_the_work_is_done(
     assert "the table of this launch could not be written" in printed
     assert "2 files: 2 done" in printed
     with pytest.raises(OSError, match=r"launch\.tsv"):
-        LauncherOrchestrator().launch(
-            files(a="ok"), tmp_path / "out", "cpu", worker=workers.Obedient
-        )
+        launched(files(a="ok"), workers.Obedient)
 
 
 # --- classes and keywords of workers
@@ -644,17 +623,10 @@ def test_a_worker_may_change_its_current_folder(workers, files, tmp_path, monkey
     assert report.rows[1][0] == "a.txt"
 
 
-def test_keywords_of_a_worker_may_have_any_name(workers, files, tmp_path):
+def test_keywords_of_a_worker_may_have_any_name(workers, files):
     names = "pattern options worker input_dir devices total_files task_timeout on_error base_seed"
     keywords = {name: name for name in names.split()}
-    report = LauncherOrchestrator().launch(
-        files(a="keywords"),
-        tmp_path / "out",
-        "cpu",
-        worker=workers.Returns,
-        options=QUIET,
-        keywords=keywords,
-    )
+    report = launched(files(a="keywords"), workers.Returns, keywords=keywords)
     assert keywords.items() <= report.results[0].result.items()
 
 
@@ -684,9 +656,7 @@ def test_a_worker_file_shadows_no_module_and_imports_its_neighbours(files, tmp_p
         "    def setup(self, *_): ...\n"
         "    def process(self, data): return {'word': beside.WORD, 'n': random.randrange(1)}\n"
     )
-    report = LauncherOrchestrator().launch(
-        files(a=""), tmp_path / "out", "cpu", worker=str(home / "struct.py"), options=QUIET
-    )
+    report = launched(files(a=""), str(home / "struct.py"))
     assert report.results[0].result == {"word": "found", "n": 0}
     assert json.loads((tmp_path / "out" / "launch.json").read_text())["worker"] == (
         f"{home / 'struct.py'}:Worker"

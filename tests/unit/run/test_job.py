@@ -4,16 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cases import slow
 
 from virnucpro.cluster.work import job_of_run
-from virnucpro.compute import preflight
 from virnucpro.compute.predict import predict
 from virnucpro.errors import UsageError
 from virnucpro.option import options_of
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution
-from virnucpro.run.manifest import Manifest, read_manifest
+from virnucpro.run.manifest import Manifest
 from virnucpro.run.options import EmbedOptions, FramesOptions, PredictOptions
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.write_frames import write_frames
@@ -109,14 +107,6 @@ def test_invalid_devices_and_threads_are_refused(wrong):
 def test_embed_without_stored_vectors_is_refused():
     with pytest.raises(UsageError, match="fp16 or fp32"):
         protein_job("s.fa", embeddings="none")
-
-
-@pytest.mark.parametrize("job_of", [predict_job, slow(protein_job)])
-def test_a_run_resolves_auto(job_of, nothing_to_encode, tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp16")
-    job = job_of(nothing_to_encode, precision="auto")
-    predict(job, Execution(tmp_path / "run", devices="cpu:1"))
-    assert read_manifest(RunDirectory(tmp_path / "run")).parameters["precision"] == "fp16"
 
 
 def test_parameters_require_a_resolved_precision():

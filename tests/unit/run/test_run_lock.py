@@ -33,11 +33,18 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path, holder):
+def test_a_second_holder_is_refused_with_the_pid_of_the_first_until_that_is_killed(
+    tmp_path, holder
+):
     run = RunDirectory(tmp_path)
     assert is_held(run.lock)
     with pytest.raises(RunLockedError, match=f"pid {holder.pid}"), run_lock(run):
         pass
+    holder.kill()
+    holder.wait()
+    assert not is_held(run.lock)
+    with run_lock(run):
+        assert run.lock.read_text().strip().isdigit()
 
 
 def test_is_held_does_not_take_the_lock(tmp_path):
@@ -48,12 +55,3 @@ def test_is_held_does_not_take_the_lock(tmp_path):
     assert not is_held(run.lock)
     with run_lock(run):
         pass
-
-
-def test_a_killed_holder_does_not_block(tmp_path, holder):
-    holder.kill()
-    holder.wait()
-    run = RunDirectory(tmp_path)
-    assert not is_held(run.lock)
-    with run_lock(run):
-        assert run.lock.read_text().strip().isdigit()

@@ -11,7 +11,7 @@ import time
 from multiprocessing import process
 
 import pytest
-from cases import mostly_slow, slow
+from cases import slow
 
 from virnucpro.errors import DeviceError, UsageError, WorkerError
 from virnucpro.runtime.devices import Device
@@ -78,29 +78,15 @@ def test_a_new_coordinator_has_no_workers(tmp_path):
         coordinator.results_queue.get()
 
 
-def test_each_rank_has_a_live_process_after_spawning(spawn):
-    coordinator = spawn(3, "hang")
-    assert sorted(coordinator.workers) == [0, 1, 2]
-    assert all(process.is_alive() for process in coordinator.workers.values())
-    pids = {process.pid for process in coordinator.workers.values()}
-    assert set(take(coordinator, 3)) == pids
-    assert {status.pid for status in coordinator.statuses.values()} == pids
-    assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
-
-
 def test_workers_get_rank_world_size_and_extra_arguments(spawn):
-    coordinator = spawn(2, "echo", "one", {"two": 2})
+    """Arguments may be larger than a pipe."""
+    extra = "one", {"two": 2}, b"x" * (1 << 22)
+    coordinator = spawn(2, "echo", *extra)
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
     reports = coordinator.collect_results()
     assert by_rank(reports, "world_size") == {0: 2, 1: 2}
-    assert by_rank(reports, "args") == {rank: ("one", {"two": 2}) for rank in (0, 1)}
+    assert by_rank(reports, "args") == {0: extra, 1: extra}
     assert by_rank(reports, "pid") == {r: p.pid for r, p in coordinator.workers.items()}
-
-
-def test_arguments_larger_than_a_pipe_arrive(spawn):
-    coordinator = spawn(1, "echo", b"x" * (1 << 22))
-    assert coordinator.wait_for_completion(LIMIT) == {0: True}
-    assert len(coordinator.collect_results()[0]["args"][0]) == 1 << 22
 
 
 def test_events_of_the_context_may_be_arguments(spawn, tmp_path):
@@ -181,15 +167,6 @@ def test_the_mask_is_set_before_the_worker_function_is_imported(workers, monkeyp
         assert sorted(take(coordinator, 2)) == [("8", "3"), ("9", "3")]
 
 
-@pytest.mark.parametrize("inherited", [None, slow("ACTIVE")])
-def test_waiting_threads_sleep_unless_the_environment_sets_a_policy(spawn, monkeypatch, inherited):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if inherited:
-        monkeypatch.setenv("OMP_WAIT_POLICY", inherited)
-    coordinator = spawn(1, "echo")
-    assert by_rank(take(coordinator, 1), "wait") == {0: inherited or "PASSIVE"}
-
-
 def test_a_workers_exit_handlers_run_and_its_threads_are_joined(spawn, tmp_path):
     coordinator = spawn(1, "leave_a_note", str(tmp_path))
     assert coordinator.wait_for_completion(20) == {0: True}
@@ -198,11 +175,15 @@ def test_a_workers_exit_handlers_run_and_its_threads_are_joined(spawn, tmp_path)
     assert (tmp_path / "logs" / "rank-0000.log").read_text() == "half a line"
 
 
-def test_thread_counts_are_set_only_on_request(spawn, monkeypatch):
+def test_threads_wait_asleep_and_their_number_is_set_only_on_request(spawn, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
-    assert [report["threads"] for report in take(spawn(1, "echo"), 1)] == [(None, "7")]
-    assert [report["threads"] for report in take(spawn(1, "echo", threads=2), 1)] == [("2", "2")]
+    [report] = take(spawn(1, "echo"), 1)
+    assert (report["threads"], report["wait"]) == ((None, "7"), "PASSIVE")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    [report] = take(spawn(1, "echo", threads=2), 1)
+    assert (report["threads"], report["wait"]) == (("2", "2"), "ACTIVE")
 
 
 def test_output_of_a_worker_is_in_its_log(spawn, tmp_path):
@@ -334,22 +315,16 @@ def test_a_main_script_that_fails_in_workers_is_reported(
         assert "__main__" in status.reason
 
 
-def test_a_death_does_not_affect_other_workers(spawn, tmp_path):
-    coordinator = spawn(3, "touch_and_wait", str(tmp_path), (1,))
+def test_a_death_is_known_within_a_second_and_does_not_affect_other_workers(spawn, tmp_path):
+    coordinator = spawn(3, "touch_and_wait", str(tmp_path))
     take(coordinator, 3)
+    killed = time.monotonic()
+    coordinator.workers[1].kill()
     wait_until(lambda: coordinator.statuses[1].ended)
+    assert time.monotonic() - killed < 1
     assert [coordinator.workers[rank].is_alive() for rank in range(3)] == [True, False, True]
     (tmp_path / "go").touch()
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False, 2: True}
-
-
-def test_a_death_is_known_within_a_second(spawn):
-    coordinator = spawn(2, "hang")
-    victim, _ = take(coordinator, 2)
-    killed = time.monotonic()
-    os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: any(status.ended for status in coordinator.statuses.values()))
-    assert time.monotonic() - killed < 1
 
 
 def test_a_death_is_known_while_a_fork_of_the_worker_lives(spawn):
@@ -377,37 +352,41 @@ def test_ends_are_known_without_exit_statuses(spawn, function, succeeds):
 # --- waiting and stopping
 
 
-def test_a_time_limit_passes_while_workers_run(spawn):
+def test_a_time_limit_passes_without_processor_time_while_workers_run(spawn):
     coordinator = spawn(3, "hang")
-    take(coordinator, 3)
-    started = time.monotonic()
+    pids = [process.pid for process in coordinator.workers.values()]
+    assert sorted(take(coordinator, 3)) == sorted(pids)
+    assert [status.pid for status in coordinator.statuses.values()] == pids
+    started, used = time.monotonic(), time.process_time()
     assert coordinator.wait_for_completion(timeout=0.4) == {0: False, 1: False, 2: False}
     assert 0.4 <= time.monotonic() - started < 1.2  # one limit for all, not one after another
+    assert time.process_time() - used < 0.1
     assert all(process.is_alive() for process in coordinator.workers.values())
     assert all(status.state is WorkerState.RUNNING for status in coordinator.statuses.values())
 
 
-@pytest.mark.parametrize(
-    "function", mostly_slow(["hang", "hang_in_c", "hang_until_asked", "leave_thread"], "hang_in_c")
-)
-def test_terminate_all_ends_hung_workers(spawn, function):
-    coordinator = spawn(2, function)
-    take(coordinator, 2)
+def terminated(spawn, function):
+    """Return the exits of three workers that a coordinator ends while they run."""
+    coordinator = spawn(3, function)
+    take(coordinator, 3)
     coordinator.terminate_all()
     assert not any(process.is_alive() for process in coordinator.workers.values())
     assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
     assert coordinator.statuses[0].reason == "stopped with the run"
-    assert coordinator.wait_for_completion() == {0: False, 1: False}
+    assert coordinator.wait_for_completion() == {0: False, 1: False, 2: False}
     coordinator.terminate_all()
+    return [status.exit for status in coordinator.statuses.values()]
 
 
-def test_terminate_all_kills_workers_that_ignore_sigterm(spawn, monkeypatch):
+def test_terminate_all_ends_hung_workers_and_kills_those_that_ignore_sigterm(spawn, monkeypatch):
     monkeypatch.setattr("virnucpro.runtime.supervisor.TERMINATE_GRACE_S", 0.2)
-    coordinator = spawn(2, "hang_deaf")
-    take(coordinator, 2)
-    coordinator.terminate_all()
-    assert [status.exit for status in coordinator.statuses.values()] == ["SIGKILL", "SIGKILL"]
-    assert all(status.state is WorkerState.STOPPED for status in coordinator.statuses.values())
+    assert terminated(spawn, "hang_in_each_way") == ["SIGTERM", "SIGTERM", "SIGKILL"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["hang_until_asked", "leave_thread"])
+def test_terminate_all_ends_workers_that_clean_up_or_left_a_thread(spawn, function):
+    assert "SIGKILL" not in terminated(spawn, function)
 
 
 def test_terminate_all_keeps_the_status_of_ended_workers(spawn, tmp_path):
@@ -533,22 +512,16 @@ def test_progress_is_in_the_statuses_including_the_last_report(spawn):
     assert (coordinator.statuses[0].done, coordinator.statuses[0].total) == (4_999, 5_001)
 
 
-def test_waiting_uses_no_processor_time(spawn):
-    coordinator = spawn(2, "hang")
-    take(coordinator, 2)
-    used = time.process_time()
-    coordinator.wait_for_completion(0.5)
-    assert time.process_time() - used < 0.1
-
-
 def answer(coordinator, rank, asked, payload):
     """Answer a question of a worker when it has come."""
     wait_until(lambda: coordinator.statuses[rank].asked == asked)
     coordinator.answer_worker(rank, payload)
 
 
-def test_each_question_gets_its_answer(spawn):
+def test_each_question_gets_its_answer_but_not_a_too_large_one(spawn):
     coordinator = spawn(2, "ask_for_numbers", devices=["cpu"] * 2)
+    with pytest.raises(ValueError, match=r"65,5.. bytes is too large for a worker"):
+        coordinator.answer_worker(0, "x" * (1 << 16))
     for asked, payload in enumerate(["x" * 60_000, 7], start=1):
         for rank in (1, 0):
             answer(coordinator, rank, asked, payload)
@@ -568,14 +541,6 @@ def test_a_question_and_a_report_end_the_wait_for_a_change(spawn):
     while coordinator.results_queue.empty():
         coordinator.wait_for_change(LIMIT)
     assert time.monotonic() - began < LIMIT / 2
-
-
-def test_an_answer_that_is_too_large_is_refused(spawn):
-    coordinator = spawn(1, "ask_for_numbers", devices=["cpu"])
-    with pytest.raises(ValueError, match=r"65,5.. bytes is too large for a worker"):
-        coordinator.answer_worker(0, "x" * (1 << 16))
-    answer(coordinator, 0, 1, None)
-    assert coordinator.wait_for_completion(LIMIT) == {0: True}
 
 
 def test_a_worker_that_waits_for_an_answer_is_not_late(spawn):

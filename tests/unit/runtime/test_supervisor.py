@@ -39,6 +39,10 @@ def ended_with_success(spawn):
     return coordinator
 
 
+def refuse(*_):
+    raise OSError(11, "Resource temporarily unavailable")
+
+
 def children():
     listings = Path("/proc/self/task").glob("*/children")
     return {pid for listing in listings for pid in listing.read_text().split()}
@@ -191,9 +195,6 @@ def test_a_scheduled_restart_can_be_cancelled(spawn):
 
 
 def test_a_restart_that_the_system_refuses_is_a_failed_attempt(spawn, monkeypatch):
-    def refuse(*_):
-        raise OSError(11, "Resource temporarily unavailable")
-
     ended = ended_with_success(spawn)
     monkeypatch.setattr("virnucpro.runtime.supervisor.Child", refuse)
     ended.respawn_worker(0, (1,))
@@ -205,10 +206,6 @@ def test_a_restart_that_the_system_refuses_is_a_failed_attempt(spawn, monkeypatc
 
 def test_a_refused_restart_can_be_renewed_at_once(spawn, monkeypatch):
     """By a thread that waits for its failure, before the supervisor thread goes on."""
-
-    def refuse(*_):
-        raise OSError(11, "Resource temporarily unavailable")
-
     ended = ended_with_success(spawn)
     set_status = ended._set_status
     with monkeypatch.context() as patch:
@@ -230,7 +227,7 @@ def test_a_refused_restart_can_be_renewed_at_once(spawn, monkeypatch):
     ("function", "exit_"),
     [
         slow("hang", "SIGTERM"),
-        ("hang_in_c", "SIGTERM"),
+        slow("hang_in_c", "SIGTERM"),
         ("hang_deaf", "SIGKILL"),
     ],
 )

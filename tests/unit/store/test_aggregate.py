@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -15,6 +14,7 @@ from cases import slow
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import run_captured
+from samples import items_of
 
 from virnucpro import arrays
 from virnucpro.errors import SegmentError, StoreError
@@ -29,19 +29,6 @@ from virnucpro.store.writer import ShardWriter
 FINGERPRINT = "f" * 64
 VIEWS = {"nucleotide": 3, "protein": 5}
 BOUNDS = np.array([0, 5, 7, 12])
-
-
-def index_of(item_row) -> SimpleNamespace:
-    """Return a substitute for a SequenceIndex."""
-    item_row = np.asarray(item_row, np.int64)
-    return SimpleNamespace(
-        input_names=(),
-        n_items=len(item_row),
-        item_row=item_row,
-        item_names=lambda items: [
-            f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1" for item in items
-        ],
-    )
 
 
 @pytest.fixture
@@ -63,7 +50,7 @@ def expected_vectors(item_row, state, dtype) -> np.ndarray:
 def test_vectors_are_in_input_order_and_nan_in_gaps(run):
     item_row = [11, 8, 0, 6, 0, 3, 4, 5, 7]
     coverage = survey(run, BOUNDS, FINGERPRINT)
-    write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
+    write_embeddings(run.embeddings, coverage, items_of(item_row), VIEWS)
     with h5py.File(run.embeddings) as file:
         assert file["embeddings"].dtype == np.float32
         np.testing.assert_array_equal(
@@ -87,7 +74,7 @@ def test_vectors_are_in_input_order_and_nan_in_gaps(run):
 
 def test_a_run_without_gaps_is_complete(run, make_segment):
     ShardWriter(run, 2).commit(make_segment(1, 5, 7))
-    write_embeddings(run.embeddings, survey(run, BOUNDS, FINGERPRINT), index_of(range(12)), VIEWS)
+    write_embeddings(run.embeddings, survey(run, BOUNDS, FINGERPRINT), items_of(range(12)), VIEWS)
     with h5py.File(run.embeddings) as file:
         assert file.attrs["complete"]
 
@@ -96,7 +83,7 @@ def test_a_run_without_gaps_is_complete(run, make_segment):
 def test_a_run_without_segments_has_only_gaps(tmp_path, bounds):
     run = RunDirectory(tmp_path)
     coverage = survey(run, np.array(bounds), FINGERPRINT)
-    write_embeddings(run.embeddings, coverage, index_of(range(bounds[-1])), VIEWS)
+    write_embeddings(run.embeddings, coverage, items_of(range(bounds[-1])), VIEWS)
     with h5py.File(run.embeddings) as file:
         assert file["embeddings"].shape == (bounds[-1], 8)
         assert np.isnan(file["embeddings"][:]).all()
@@ -133,9 +120,9 @@ def test_vectors_are_right_for_any_order_part_size_and_gaps(
             (vector_ranges, "_LEAST_BYTES", 100),
         ):
             patch.setattr(module, constant, data.draw(st.integers(1, most), label=constant))
-        write_embeddings(run.embeddings, coverage, index_of(item_row), VIEWS)
+        write_embeddings(run.embeddings, coverage, items_of(item_row), VIEWS)
         patch.setattr(vector_ranges, "_PAGE_BYTES", 0)
-        write_embeddings(run.root / "direct", coverage, index_of(item_row), VIEWS)
+        write_embeddings(run.root / "direct", coverage, items_of(item_row), VIEWS)
     assert run.embeddings.read_bytes() == (run.root / "direct").read_bytes()
     with h5py.File(run.embeddings) as file:
         np.testing.assert_array_equal(
@@ -171,7 +158,7 @@ def test_items_are_read_as_often_for_many_segments_as_for_one(tmp_path, make_seg
         bounds = np.linspace(0, 100, n_units + 1).astype(np.int64)
         for unit in range(n_units):
             ShardWriter(run, 0).commit(make_segment(unit, bounds[unit], bounds[unit + 1]))
-        index = index_of(np.random.default_rng(0).integers(0, 100, 400))
+        index = items_of(np.random.default_rng(0).integers(0, 100, 400))
         index.item_row = CountingRows(index.item_row)
         write_embeddings(run.embeddings, survey(run, bounds, FINGERPRINT), index, VIEWS)
         n_read.append(index.item_row.n_read)
@@ -184,7 +171,7 @@ def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
     path = run.segment(1, 2)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SegmentError, match="truncated"):
-        write_embeddings(run.embeddings, coverage, index_of(range(12)), VIEWS)
+        write_embeddings(run.embeddings, coverage, items_of(range(12)), VIEWS)
     assert run.embeddings.read_bytes() == b"former"
     assert sorted(path.name for path in run.root.iterdir()) == ["embeddings.h5", "shards"]
 
@@ -201,7 +188,7 @@ def test_vectors_of_another_shape_or_type_are_refused_by_name(run, make_segment,
     ShardWriter(run, 1).commit(make_segment(2, 7, 12, **changes))
     coverage = survey(run, BOUNDS, FINGERPRINT)
     with pytest.raises(StoreError, match=rf"unit-000002\.h5: .*{message}"):
-        write_embeddings(run.embeddings, coverage, index_of(range(12)), VIEWS)
+        write_embeddings(run.embeddings, coverage, items_of(range(12)), VIEWS)
 
 
 FULL_DISK = """
@@ -344,7 +331,7 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
     try:
         with pytest.raises(Interrupted):
             write_embeddings(
-                run.embeddings, survey(run, BOUNDS, FINGERPRINT), index_of([11, 8, 0, 6]), VIEWS
+                run.embeddings, survey(run, BOUNDS, FINGERPRINT), items_of([11, 8, 0, 6]), VIEWS
             )
         names = [thread.name for thread in threading.enumerate()]
     finally:
@@ -370,7 +357,7 @@ def test_writing_while_verifying_gives_the_bytes_of_writing_afterwards(
             if data.draw(st.integers(0, 4), label="damaged if 0") == 0:
                 path = run.segment(rank, unit)
                 path.write_bytes(path.read_bytes()[:-1])
-    index = index_of(data.draw(st.lists(st.integers(0, 11), max_size=30), label="item_row"))
+    index = items_of(data.draw(st.lists(st.integers(0, 11), max_size=30), label="item_row"))
     once, twice = run.root / "once", run.root / "twice"
     reading = Survey(run, bounds, FINGERPRINT)
     found = write_embeddings(once, reading, index, VIEWS)

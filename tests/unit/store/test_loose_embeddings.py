@@ -4,13 +4,13 @@ import errno
 import os
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import items_of
 
 from virnucpro.errors import StoreError
 from virnucpro.store import aggregate
@@ -20,16 +20,6 @@ from virnucpro.store.segment import commit_segment
 
 VIEWS = {"joined": 8}
 BOUNDS = np.array([0, 5, 10, 15])
-
-
-def index_of(item_row) -> SimpleNamespace:
-    item_row = np.asarray(item_row, np.int64)
-    return SimpleNamespace(
-        input_names=(),
-        n_items=len(item_row),
-        item_row=item_row,
-        item_names=lambda items: [f"r_chunk_{item}F1" for item in items],
-    )
 
 
 @given(
@@ -57,7 +47,7 @@ def test_one_reading_gives_the_same_bytes_as_two(
     torn = data.draw(st.sampled_from([None, *paths[1:]]), label="torn")
     if torn is not None:
         torn.write_bytes(torn.read_bytes()[:-1])
-    index = index_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
+    index = items_of(data.draw(st.lists(st.integers(0, bounds[-1] - 1), max_size=40)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(aggregate, "_BLOCK_BYTES", data.draw(st.integers(1, 300)))
         coverage = write_embeddings(folder / "once", Survey(paths, np.array(bounds)), index)
@@ -75,7 +65,7 @@ def test_segments_are_read_from_the_last_unit_to_the_first(put):
 
 
 def test_rows_without_a_segment_are_nan(put, tmp_path):
-    index = index_of([12, 7, 3, 6, 0])
+    index = items_of([12, 7, 3, 6, 0])
     coverage = write_embeddings(tmp_path / "out", Survey([put(2), put(0)], BOUNDS), index)
     assert coverage.gaps == [(5, 10)]
     with h5py.File(tmp_path / "out") as file:
@@ -102,7 +92,7 @@ def test_refused_segments_leave_the_former_file(put, tmp_path, changes, error, m
     out.write_bytes(b"former")
     paths = [put(0), put(2), put(1, "b", **changes)]
     with pytest.raises(error, match=message):
-        write_embeddings(out, Survey(paths, BOUNDS), index_of(range(15)))
+        write_embeddings(out, Survey(paths, BOUNDS), items_of(range(15)))
     assert out.read_bytes() == b"former"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "out"]
 
@@ -112,7 +102,7 @@ def test_vectors_without_reserved_disk_space_are_not_joined(put, tmp_path, monke
     paths = [put(0), put(1), put(2)]
 
     def written(name):
-        index = index_of([4, 14, 3, 7, 9, 0])
+        index = items_of([4, 14, 3, 7, 9, 0])
         write_embeddings(tmp_path / name, Survey(paths, BOUNDS), index)
         return (tmp_path / name).read_bytes()
 
@@ -139,5 +129,5 @@ def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
 
     monkeypatch.setattr(coverage, "read_segment", counted)
     paths = [put(unit) for unit in range(4)]
-    write_embeddings(tmp_path / "out", Survey(paths, np.arange(0, 21, 5)), index_of(range(20)))
+    write_embeddings(tmp_path / "out", Survey(paths, np.arange(0, 21, 5)), items_of(range(20)))
     assert sorted(read) == paths
