@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-
 from hypothesis import strategies as st
 
 from virnucpro.sequences.index import SequenceIndex, build_index
