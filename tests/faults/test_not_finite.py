@@ -15,8 +15,8 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.segment import read_segment
 
 pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
-N_RECORDS = 40
-POISON = 17
+N_RECORDS = 12
+POISON = 7
 
 
 @pytest.fixture(scope="module")
