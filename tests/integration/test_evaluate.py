@@ -322,11 +322,3 @@ def test_a_missing_library_names_the_extra(labels, tmp_path, capsys, monkeypatch
     message = capsys.readouterr().err
     assert "evaluate needs matplotlib: pip install 'virnucpro[evaluate]'" in message
     assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
-
-
-def test_the_libraries_are_imported_only_for_figures():
-    code = (
-        "import sys, virnucpro.lab.evaluation.evaluate, virnucpro.lab.evaluation.figures; "
-        "sys.exit(bool({'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

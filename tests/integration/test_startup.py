@@ -56,6 +56,20 @@ CASES = {
     ),
     "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
     "evaluate without labels": (["evaluate", "-o", "{new}"], ExitCode.USAGE, ENCODERS | {"h5py"}),
+    "evaluate, fragments alone": (
+        [
+            "evaluate",
+            "--viral",
+            EXAMPLE,
+            "--non-viral",
+            "{hosts}",
+            "-o",
+            "{cut}",
+            "--fragments-only",
+        ],
+        ExitCode.OK,
+        ENCODERS | {"sklearn", "matplotlib", "scipy"},
+    ),
     "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
     "rescore": (["rescore", "{run}"], ExitCode.PARTIAL, ENCODERS),
     "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
@@ -128,7 +142,8 @@ def test_the_program_imports_no_heavy_module_for_its_version():
 
 
 def test_a_command_imports_only_what_it_needs(answers_of, run_folder, tmp_path):
-    names = {"run": run_folder, "new": tmp_path / "new"}
+    names = {name: tmp_path / name for name in ("new", "cut", "hosts")} | {"run": run_folder}
+    names["hosts"].write_text(f">host\n{'ACGTTGCA' * 200}\n")
     commands = {case: [word.format(**names) for word in CASES[case][0]] for case in CASES}
     for case, (code, errors, modules) in answers_of(commands).items():
         _, wanted, forbidden = CASES[case]
