@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cases import mostly_slow, slow
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.store.segment import Segment, commit_segment, read_segment
+from virnucpro.store.segment import commit_segment, read_segment
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -53,23 +54,6 @@ def test_lost_segments_are_listed_and_recomputed(
     assert not run.missing.exists()
 
 
-def other_run(segment):
-    return Segment(
-        segment.unit, "e" * 64, segment.rows, segment.state, segment.embeddings, segment.scores
-    )
-
-
-def other_rows(segment):
-    return Segment(
-        segment.unit,
-        segment.fingerprint,
-        segment.rows + 1,
-        segment.state,
-        segment.embeddings,
-        segment.scores,
-    )
-
-
 def an_old_version(path, segment):
     commit_segment(path, segment)
     path.write_bytes(path.read_bytes().replace(b"segment 1\n", b"segment 7\n", 1))
@@ -77,11 +61,11 @@ def an_old_version(path, segment):
 
 STRAYS = {
     "another run's segment": (
-        lambda path, segment: commit_segment(path, other_run(segment)),
+        lambda path, segment: commit_segment(path, replace(segment, fingerprint="e" * 64)),
         "belongs to a run with fingerprint e",
     ),
     "a segment of other rows": (
-        lambda path, segment: commit_segment(path, other_rows(segment)),
+        lambda path, segment: commit_segment(path, replace(segment, rows=segment.rows + 1)),
         "its rows are not",
     ),
     "another version's segment": (an_old_version, "schema version 7, but this program reads 1"),

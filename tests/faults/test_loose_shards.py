@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -107,8 +108,7 @@ def test_foreign_segments_are_refused_by_name_and_the_old_output_is_kept(
         "unequal copy": {"scores": segment.scores[:, ::-1].copy()},
         "row beyond": {"rows": segment.rows + 10_000},
     }
-    parts = {name: getattr(segment, name) for name in segment.__slots__}
-    commit_segment(bad, type(segment)(**parts | changes[kind]))
+    commit_segment(bad, replace(segment, **changes[kind]))
     command = ["aggregate", str(surviving), str(bad.parent), "-o", str(out)]
     assert main([*command, "--index", str(undisturbed)]) == 1
     assert str(bad) in capsys.readouterr().err
@@ -118,9 +118,7 @@ def test_foreign_segments_are_refused_by_name_and_the_old_output_is_kept(
 def test_the_index_of_another_run_is_refused(surviving, copy_of_run, tmp_path, capsys):
     run = RunDirectory(copy_of_run)
     for path in surviving.iterdir():
-        segment = read_segment(path)
-        parts = {name: getattr(segment, name) for name in segment.__slots__}
-        commit_segment(path, type(segment)(**parts | {"fingerprint": "e" * 64}))
+        commit_segment(path, replace(read_segment(path), fingerprint="e" * 64))
     command = ["aggregate", str(surviving), "-o", str(tmp_path / "out.h5")]
     assert main([*command, "--index", str(run.root)]) == 1
     assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
@@ -133,10 +131,8 @@ def other_run(few_fasta, tmp_path):
     path = tmp_path / "other.fa"
     path.write_text(few_fasta.read_text().replace(">r", ">other"))
     folder = tmp_path / "other"
-    assert (
-        main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q", "--embeddings"])
-        == 0
-    )
+    command = ["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]
+    assert main([*command, "--embeddings"]) == 0
     return folder
 
 
