@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import run_captured
+from programs import PREDICT, run_captured
 from samples import random_records
 
 from virnucpro.cli.main import main
 
-PREDICT = ["predict", "--embeddings=fp16", "--published-files"]
 DEEP = ["--bundle", "mini-deep", "--no-fallback"]
 MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"

@@ -5,14 +5,13 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cases import slow
+from programs import VIRNUCPRO
 
 pytestmark = pytest.mark.timeout(110)
-VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
 STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
 ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured, wait_until, with_fault
+from programs import PREDICT, VIRNUCPRO, run_captured, wait_until, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
@@ -20,11 +20,6 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
 
 pytestmark = pytest.mark.timeout(110)
-PREDICT = [
-    *(sys.executable, "-m", "virnucpro", "predict"),
-    "--embeddings=fp16",
-    "--published-files",
-]
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEADLINE = 60.0
 
@@ -152,7 +147,7 @@ def test_a_run_killed_at_random_moments_completes(
         command = [*PREDICT, few_fasta, "-o", folder, "--devices", "cpu:2", "--resume", "-q"]
         kept = set()
         for _ in range(3):
-            with subprocess.Popen(command, start_new_session=True) as process:
+            with subprocess.Popen([*VIRNUCPRO, *command], start_new_session=True) as process:
                 try:
                     process.wait(dice.uniform(0.3, 8.0))
                 except subprocess.TimeoutExpired:
@@ -162,7 +157,7 @@ def test_a_run_killed_at_random_moments_completes(
             now = {(path, path.stat().st_mtime_ns) for _, path in RunDirectory(folder).segments()}
             assert kept <= now
             kept = now
-        assert main([*map(str, command[3:])]) == 0
+        assert main([*map(str, command)]) == 0
         assert difference_of(undisturbed, folder) == []
         assert not list(folder.rglob("*.tmp"))
 

@@ -9,14 +9,13 @@ import pty
 import random
 import signal
 import subprocess
-import sys
 import time
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured, wait_until, with_fault
+from programs import VIRNUCPRO, run_captured, wait_until, with_fault
 from samples import random_records
 
 from virnucpro.cli.commands.launch_command import _advise
@@ -237,7 +236,7 @@ def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path
     for number in range(3):
         (folder / f"f{number}").write_text("sleep 60")
     worker = Path(__file__).parents[1] / "data" / "launch_workers.py"
-    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out]
     with subprocess.Popen(
         [*command, "--devices", "cpu:2", "--worker", f"{worker}:Obedient"],
         stderr=subprocess.PIPE,
@@ -278,7 +277,7 @@ def test_a_custom_worker_shows_a_table_on_a_terminal(tmp_path):
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder),
+            *(*VIRNUCPRO, "launch", "--input-dir", folder),
             *("-o", tmp_path / "out", "--devices", "cpu:2"),
             *("--worker", f"{WORDS}:WordStatistics", "--set", "shortest=5"),
         ],
@@ -352,7 +351,7 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
     whole = broken.read_bytes()
     broken.unlink()
     broken.write_bytes(whole[: len(whole) // 2])
-    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out]
     command += ["--pattern", "*.fa.gz", "--devices", "cpu:2"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

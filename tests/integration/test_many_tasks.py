@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import pytest
 from cases import TWO_THREADS, slow
-from programs import stuck_after, wait_until
+from programs import VIRNUCPRO, stuck_after, wait_until
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -93,7 +93,7 @@ def killed(killed_once, tmp_path):
     return shutil.copytree(killed_once, tmp_path / "run", symlinks=True)
 
 
-def work(folder, task="0/1", *options, program=(sys.executable, "-m", "virnucpro")):
+def work(folder, task="0/1", *options, program=VIRNUCPRO):
     """Start a task in a process of its own."""
     command = [*program, "work", folder, "--task", task, *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -406,12 +406,18 @@ def test_merge_during_work_says_so(planned, alive, capsys, monkeypatch):
     assert RunDirectory(planned).round_numbers() == [1]
 
 
-def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monkeypatch):
+def let_time_pass(part, monkeypatch):
+    """Make a wait of a merge end at once, with an older heartbeat of a part."""
+
     def later(seconds):
-        moment = alive.status_json.stat().st_mtime - seconds
-        os.utime(alive.status_json, (moment, moment))
+        moment = part.status_json.stat().st_mtime - seconds
+        os.utime(part.status_json, (moment, moment))
 
     monkeypatch.setattr(settled_parts, "__defaults__", (later,))
+
+
+def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monkeypatch):
+    let_time_pass(alive, monkeypatch)
     assert main(["merge", str(planned), "--then-rescue", "-q"]) == 2
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
@@ -435,12 +441,7 @@ def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(computed, monkeypatc
     _, path = next(iter(run.segments()))
     path.write_bytes(path.read_bytes()[:-1])
     alive.status_json.touch()
-
-    def later(seconds):
-        moment = alive.status_json.stat().st_mtime - seconds
-        os.utime(alive.status_json, (moment, moment))
-
-    monkeypatch.setattr(settled_parts, "__defaults__", (later,))
+    let_time_pass(alive, monkeypatch)
     assert merged(computed, "--then-rescue") == 2
     assert run.round_numbers() == [1, 2]
 
