@@ -100,7 +100,8 @@ def disk(tmp_path):
 def interrupted():
     """Return a function that runs the program with a signal when it opens or renames a file."""
 
-    def run(signal_name, event, part, occurrence, *arguments):
+    def run(moment, *arguments):
+        signal_name, event, part, occurrence = (*moment, 1)[:4]
         command = [sys.executable, INTERRUPTED, signal_name, event, part, str(occurrence)]
         return subprocess.Popen(
             [*command, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True

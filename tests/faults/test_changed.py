@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cases import TWO_THREADS
+from samples import files_in
 
 from virnucpro.cli.main import main
 from virnucpro.run import input_check
@@ -47,25 +48,17 @@ CHANGES = [
 ]
 
 
-def state_of(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def without_lock(state):
-    return {path: content for path, content in state.items() if path.name != "run.lock"}
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_input_is_refused_by_name_and_the_old_table_is_kept(
     change, copy_of_run, few_fasta, tmp_path, capsys
 ):
     fasta = Path(shutil.copy2(few_fasta, tmp_path / "given.fa"))
-    before = state_of(copy_of_run)
+    before = files_in(copy_of_run)
     change(fasta)
     assert main(["predict", str(fasta), "-o", str(copy_of_run), "--resume"]) == 1
     printed = capsys.readouterr().err
     assert str(fasta) in printed
-    assert without_lock(state_of(copy_of_run)) == without_lock(before)
+    assert files_in(copy_of_run) == before
 
 
 def test_a_change_between_the_samples_is_refused_although_size_and_time_are_equal(
@@ -101,13 +94,13 @@ PARAMETERS = [
 
 @pytest.mark.parametrize(("option", "value"), PARAMETERS)
 def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fasta, capsys):
-    before = state_of(copy_of_run)
+    before = files_in(copy_of_run)
     name = option.removeprefix("--").replace("-", "_")
     own = json.loads((copy_of_run / "run.json").read_text())["parameters"][name]
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", option, value]
     assert main(command) == 1
     assert f"{name} was {own} and is now {value}" in capsys.readouterr().err
-    assert without_lock(state_of(copy_of_run)) == without_lock(before)
+    assert files_in(copy_of_run) == before
 
 
 def test_a_run_keeps_its_least_length(few_fasta, tmp_path, capsys):

@@ -216,13 +216,6 @@ def test_a_full_disk_error_of_aggregate_names_no_missing_option(undisturbed, dis
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["a", "b"], ["a", "--index", "b"], []],
-)
-def test_wrong_usage_exits_64(arguments):
-    try:
-        code = main(["aggregate", *arguments])
-    except SystemExit as stopped:
-        code = stopped.code
-    assert code == 64
+@pytest.mark.parametrize("arguments", [["a", "b"], ["a", "--index", "b"], []])
+def test_wrong_usage_exits_64(arguments, called):
+    assert called("aggregate", *arguments).returncode == 64

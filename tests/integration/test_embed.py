@@ -94,9 +94,3 @@ def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monke
         for name in ("mini-deep/protein", "mini-deep/mini-esm2")
     )
     assert by_view.parameters() == by_name.parameters()
-
-
-def test_proteins_for_an_encoder_of_bases_are_refused(proteins, tmp_path, capsys):
-    code = main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", "mini-deep/nucleotide"])
-    assert code == 1
-    assert "proteins.faa" in capsys.readouterr().err

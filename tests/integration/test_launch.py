@@ -1,7 +1,6 @@
 """``virnucpro launch``: a folder of files; launches are stopped, killed and resumed."""
 
 import contextlib
-import csv
 import gzip
 import json
 import os
@@ -337,11 +336,9 @@ def test_errors_before_the_start_have_their_exit_code(
 @pytest.mark.shared
 @pytest.mark.timeout(1500)
 def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_orphan):
-    with (shared / "genomes" / "genomes.tsv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t"))
-    names = [
-        f"{row['id']}.fa.gz" for row in rows if (row["group"], row["split"]) == ("virus", "valid")
-    ]
+    rows = tables(shared / "genomes" / "genomes.tsv")
+    chosen = [row for row in rows if (row["group"], row["split"]) == ("virus", "valid")]
+    names = [f"{row['id']}.fa.gz" for row in chosen]
     assert len(names) == 152
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()

@@ -64,12 +64,6 @@ def test_every_record_has_one_row_in_input_order(options, undisturbed_with, smal
     assert not (undisturbed / "missing.tsv").exists()
 
 
-def test_repeated_records_have_the_same_numbers(undisturbed, tables):
-    rows = [row for row in tables(undisturbed / "predictions.tsv") if row["seq_name"] == "repeat"]
-    original = tables(undisturbed / "predictions.tsv")[3]
-    assert [row["score"] for row in rows] == [original["score"]] * 2
-
-
 def test_embeddings_are_in_input_order_with_names(undisturbed_with):
     undisturbed = undisturbed_with(*FRAMES_ALONE)
     lines = (undisturbed / "prediction_results.txt").read_text().splitlines()[1:]
@@ -156,16 +150,6 @@ def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
     assert rank["seconds"]["encode"] > 0
     assert rank["tokens"] > rank["batches"] > 0
     assert 0 <= rank["unused"] < 1
-
-
-def test_status_and_aggregate_accept_a_finished_run(undisturbed, called):
-    before = (undisturbed / "predictions.tsv").read_bytes()
-    status = called("status", undisturbed, "--json")
-    assert status.returncode == 0, status.stderr
-    assert json.loads(status.stdout)["state"] == "complete"
-    again = called("aggregate", undisturbed)
-    assert again.returncode == 0, again.stderr
-    assert (undisturbed / "predictions.tsv").read_bytes() == before
 
 
 def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, called):

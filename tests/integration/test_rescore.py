@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from cases import mostly_slow
 from safetensors.torch import load_file, save_file
+from samples import files_in
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
@@ -73,12 +74,6 @@ def content(folder):
 
 def rule_of(folder):
     return json.loads((folder / "run.json").read_text())["calls"]
-
-
-def everything(folder):
-    return {
-        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
 
 
 def test_changed_calls_are_counted(run, middle, tables, capsys):
@@ -207,10 +202,10 @@ def test_an_embed_run_is_refused_unchanged(tmp_path, capsys):
     proteins.write_text(">a\nMKLV\n")
     command = ["embed", str(proteins), "-o", str(folder), "-e", "mini-deep/protein"]
     assert main([*command, "--devices", "cpu:1", "-q"]) == 0
-    before = everything(folder)
+    before = files_in(folder)
     assert main(["rescore", str(folder), "--threshold", "0.5"]) == 64
     assert "only runs of predict have calls" in capsys.readouterr().err
-    assert everything(folder) == before
+    assert files_in(folder) == before
 
 
 @pytest.fixture(scope="module")
@@ -226,10 +221,10 @@ def uncalibrated(fasta, tmp_path_factory):
 )
 def test_a_rule_that_needs_a_calibration_is_refused_unchanged(rule, uncalibrated, tmp_path, capsys):
     run = shutil.copytree(uncalibrated, tmp_path / "run")
-    before = everything(run)
+    before = files_in(run)
     assert main(["rescore", str(run), *rule]) == 64
     assert "has no calibration" in capsys.readouterr().err
-    assert everything(run) == before
+    assert files_in(run) == before
 
 
 def test_a_threshold_of_the_score_needs_no_calibration(uncalibrated, tmp_path, tables):
@@ -244,11 +239,11 @@ def test_a_threshold_of_the_score_needs_no_calibration(uncalibrated, tmp_path, t
 
 
 def test_a_run_in_use_and_a_folder_without_a_run_are_refused(run, tmp_path, capsys):
-    before = everything(run)
+    before = files_in(run)
     with run_lock(RunDirectory(run)):
         assert main(["rescore", str(run), "--threshold", "0.5"]) == 1
         assert "another process" in capsys.readouterr().err
-    assert {name: text for name, text in everything(run).items() if name in before} == before
+    assert files_in(run) == before
     assert main(["rescore", str(tmp_path), "--threshold", "0.5"]) == 1
     assert str(tmp_path) in capsys.readouterr().err
 
@@ -268,14 +263,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("rule", "told"), WRONG)
 @pytest.mark.parametrize("command", [["rescore", "run"], ["predict", "x.fa", "-o", "run"]])
-def test_a_wrong_rule_is_wrong_usage(command, rule, told, tmp_path, monkeypatch, capsys):
+def test_a_wrong_rule_is_wrong_usage(command, rule, told, tmp_path, monkeypatch, called):
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main([*command, *rule])
-    except SystemExit as ended:  # the parser found it
-        code = ended.code
-    assert code == 64
-    assert told in capsys.readouterr().err
+    done = called(*command, *rule)
+    assert done.returncode == 64
+    assert told in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

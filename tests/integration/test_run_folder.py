@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from samples import files_in
 
 from virnucpro.cli.main import main
 from virnucpro.run.manifest import read_manifest, write_manifest
@@ -40,14 +41,6 @@ def run(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "run.lock"
-    }
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -61,11 +54,11 @@ def content(folder):
     ],
 )
 def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, arguments, code, capsys):
-    before = content(run)
+    before = files_in(run)
     filled = [one.replace("{gene}", gene) for one in arguments]
     assert main(["predict", *filled, "-o", str(run), "--force"]) == code
     assert "error" in capsys.readouterr().err
-    assert content(run) == before
+    assert files_in(run) == before
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
@@ -75,11 +68,11 @@ def test_an_input_with_the_name_of_a_run_s_own_file_is_refused(run, name, option
     path.write_text(f">gene\n{GENE}\n")
     link = run.parent / "link.fa"
     link.symlink_to(path)
-    before = content(run)
+    before = files_in(run)
     for given in (path, link):
         assert main(["predict", str(given), "-o", str(run), *option]) == 64
         assert f"the input {given} has the name of a file of the run" in capsys.readouterr().err
-    assert content(run) == before
+    assert files_in(run) == before
 
 
 def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, capsys):
@@ -171,23 +164,25 @@ def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, caps
     assert main(["predict", gene, "-o", str(run), "--force"]) == 1
 
 
-@pytest.mark.parametrize("name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json"])
+@pytest.mark.parametrize(
+    "name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json", "thesis.txt"]
+)
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
-def test_other_files_with_the_names_of_a_run_are_kept(gene, tmp_path, capsys, name, option):
+def test_other_files_are_kept_also_with_the_names_of_a_run(gene, tmp_path, capsys, name, option):
     precious = tmp_path / "project" / name
     precious.parent.mkdir(parents=True)
     precious.write_text("{}")
     assert main(["predict", gene, "-o", str(tmp_path / "project"), *option]) == 1
     assert name.split("/", maxsplit=1)[0] in capsys.readouterr().err
-    assert content(tmp_path / "project") == {name: b"{}"}
+    assert files_in(tmp_path / "project") == {name: b"{}"}
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
 def test_a_run_that_lost_its_manifest_is_not_cleared(run, gene, option):
     (run / "run.json").unlink()
-    before = content(run)
+    before = files_in(run)
     assert main(["predict", gene, "-o", str(run), *option]) == 1
-    assert content(run) == before
+    assert files_in(run) == before
 
 
 def test_a_run_killed_before_its_index_was_complete_is_resumed(run, gene, finished):
