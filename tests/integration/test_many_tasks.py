@@ -129,12 +129,16 @@ def merged(folder, *options):
     return main(["merge", str(folder), "-q", *options])
 
 
+def assert_equal_results_of_merge(folder, alone):
+    assert merged(folder) == 0
+    assert_equal_results(folder, alone)
+
+
 @pytest.mark.parametrize("tasks", [slow(1), 2, slow(7)])
 def test_any_number_of_tasks_gives_the_tables_of_one_process(planned, alone, tasks):
     codes, texts = ended(*(work(planned, f"{k}/{tasks}") for k in range(tasks)))
     assert codes == [0] * tasks, texts
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
 
 
 def test_two_workers_a_task_and_another_number_of_tasks(planned, alone, capsys):
@@ -144,9 +148,8 @@ def test_two_workers_a_task_and_another_number_of_tasks(planned, alone, capsys):
     assert "every unit has a segment" in capsys.readouterr().err
     torn = next((planned / "parts").glob("*/shards/rank-*")) / "unit-000000.h5.17-0123abcd.tmp"
     torn.write_bytes(b"of a killed worker")
-    assert merged(planned) == 0
+    assert_equal_results_of_merge(planned, alone)
     assert not torn.exists()
-    assert_equal_results(planned, alone)
 
 
 def stuck(folder, number=1, task="0/1", *options):
@@ -159,8 +162,7 @@ def stuck(folder, number=1, task="0/1", *options):
 
 def test_the_units_of_a_killed_task_are_computed_by_another(killed, alone):
     assert work_here(killed, "1/2", "--copy-after", "0.5") == 0
-    assert merged(killed) == 0
-    assert_equal_results(killed, alone)
+    assert_equal_results_of_merge(killed, alone)
 
 
 @pytest.mark.slow
@@ -180,18 +182,7 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
     assert (
         "waits for those of others" in next(planned.glob("parts/*/logs/rank-0000.log")).read_text()
     )
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
-
-
-@pytest.mark.slow
-def test_a_task_without_open_units_ends_before_torch_is_imported(computed):
-    program = (
-        "import sys; from virnucpro.cli.main import main; "
-        f"assert main(['work', {str(computed)!r}]) == 0; assert 'torch' not in sys.modules"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert_equal_results_of_merge(planned, alone)
 
 
 @pytest.mark.slow
@@ -212,8 +203,7 @@ def test_a_second_attempt_continues_a_killed_one(killed, alone):
     assert work_here(killed, "0/2", "--copy-after", "100") == 0
     segments = RunDirectory(killed).segments()
     assert 1 < len(segments) == len(set(segments))
-    assert merged(killed) == 0
-    assert_equal_results(killed, alone)
+    assert_equal_results_of_merge(killed, alone)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, slow(signal.SIGUSR1)])
@@ -228,16 +218,14 @@ def test_a_stopped_task_keeps_its_finished_units(planned, alone, stop):
     assert (planned / "missing.tsv").exists()
     assert main(["rescue", str(planned), "-q"]) == 0
     assert work_here(planned) == 0
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
 
 
 @pytest.mark.slow
 def test_the_same_task_twice_at_once(planned, alone):
     codes, texts = ended(*(work(planned, "0/1", "--copy-after", "30") for _ in range(2)))
     assert codes == [0, 0], texts
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
     assert len(list((planned / "parts").iterdir())) in (1, 2)
 
 
@@ -290,8 +278,7 @@ def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
         run.round(1).write_bytes(b"")
         assert main(["rescue", str(planned), "-q"]) == 0
     assert work_here(planned) == 0
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
 
 
 def test_merge_begins_the_next_round_for_missing_units(computed, capsys):

@@ -168,9 +168,8 @@ def test_a_partial_run_says_so(run, tmp_path):
     for _, path in copy.segments()[::2]:
         path.unlink()
     assert main(["report", str(copy.root), "-q"]) == 0
-    assert "report is partial" not in words_of(
-        copy.report
-    )  # the tables of the whole run are still there
+    # the tables of the whole run are still there
+    assert "report is partial" not in words_of(copy.report)
     assert main(["aggregate", str(copy.root), "-q"]) == 2
     text = words_of(copy.report)
     assert "This report is partial." in text

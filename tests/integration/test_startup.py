@@ -52,6 +52,7 @@ CASES = {
     "rescore": ("rescore {run}", ExitCode.PARTIAL, ENCODERS),
     "verify": ("verify {run}", ExitCode.PARTIAL, ENCODERS),
     "aggregate": ("aggregate {run}", ExitCode.PARTIAL, ENCODERS),
+    "work in a run of one machine": ("work {run}", ExitCode.FAILED, ENCODERS),
     "no such input": ("predict {new}.fa -o {new}", ExitCode.FAILED, ENCODERS),
     "a run that is there": ("predict {example} -o {run}", ExitCode.FAILED, ENCODERS),
 }

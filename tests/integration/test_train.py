@@ -64,6 +64,21 @@ def command(labels, folder, *options):
     return list(map(str, [*words, *options]))
 
 
+@pytest.fixture
+def until_drawing(monkeypatch):
+    """Return a function that runs the command until it draws windows, after all checks."""
+
+    def stop(*_, **__):
+        raise KeyError
+
+    def run(words):
+        monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", stop)
+        with pytest.raises(KeyError):
+            main([*map(str, words)])
+
+    return run
+
+
 @pytest.fixture(scope="module")
 def trained(labels, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "toy"
@@ -201,24 +216,21 @@ def test_a_sequence_similar_to_another_group_is_refused(
     assert not (tmp_path / "toy").exists()
 
 
-def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, monkeypatch, capsys):
+def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, until_drawing, capsys):
     table = changed(labels, "leak-2.tsv", ("held-viral.fa", "viral-copy.fa"))
     labels.with_name("viral-copy.fa").write_text(labels.with_name("viral-3.fa").read_text())
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
-    with pytest.raises(KeyError):
-        main([one for one in command(table, tmp_path / "toy", "--allow-similar") if one != "-q"])
+    words = command(table, tmp_path / "toy", "--allow-similar")
+    until_drawing([one for one in words if one != "-q"])
     assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
 
 
-def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypatch, capsys):
+def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, until_drawing, capsys):
     folder = labels.parent
     sides = {side: [folder / f"{side}-{one}.fa" for one in range(N_GROUPS)] for side in SIDES}
     joined = tmp_path / "hosts.fa"
     joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
     words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
-    with pytest.raises(KeyError):
-        main([*map(str, words), "--devices", "cpu:1"])
+    until_drawing([*words, "--devices", "cpu:1"])
     assert "each record is a group of its own" in capsys.readouterr().err
     genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
     assert [one[:3] for one in genomes[-2:]] == [
@@ -381,13 +393,11 @@ def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, capsy
     assert not (tmp_path / "toy").exists()
 
 
-def test_any_words_are_labels_and_classes(labels, tmp_path, monkeypatch, capsys, tables):
+def test_any_words_are_labels_and_classes(labels, tmp_path, until_drawing, capsys, tables):
     pairs = (("\tviral\tviral-0\t", "\tphage\tviral-0\t"), ("\tviral\t", "\trna_virus\t"))
     table = changed(labels, "words.tsv", *pairs, ("\tnon-viral\t", "\thost\t"))
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     named = ("--viral-labels", "phage,rna_virus")
-    with pytest.raises(KeyError):
-        main(command(table, tmp_path / "toy", *named))
+    until_drawing(command(table, tmp_path / "toy", *named))
     genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
     assert {(kingdom, source) for _, kingdom, _, source, _ in genomes} == {
         ("virus", "phage"),
@@ -408,19 +418,13 @@ def test_any_words_are_labels_and_classes(labels, tmp_path, monkeypatch, capsys,
     }
 
 
-def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, monkeypatch):
+def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, until_drawing):
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
-    with pytest.raises(KeyError):
-        main(command(labels, folder, "--force"))
+    until_drawing(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "bundle").exists()
-
-
-def refuse(*_, **__):
-    raise KeyError
 
 
 def test_a_training_in_use_is_refused(trained, labels, capsys):
