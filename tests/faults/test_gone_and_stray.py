@@ -48,8 +48,7 @@ def test_lost_segments_are_listed_and_recomputed(
     assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
     assert "have no result yet" in capsys.readouterr().err
 
-    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+    called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1", code=0)
     assert difference_of(undisturbed, run.root) == []
     assert not run.missing.exists()
 
@@ -78,7 +77,7 @@ STRAYS = {
 
 @pytest.mark.parametrize("kind", mostly_slow(STRAYS, "another run's segment", "a foreign file"))
 def test_a_stray_file_is_refused_by_name_and_never_merged(
-    kind, copy_of_run, undisturbed, difference_of, capsys
+    kind, copy_of_run, undisturbed, difference_of, called
 ):
     put, reason = STRAYS[kind]
     run = RunDirectory(copy_of_run)
@@ -88,16 +87,14 @@ def test_a_stray_file_is_refused_by_name_and_never_merged(
     put(stray, read_segment(path))
     content = stray.read_bytes()
     path.rename(run.root / "kept")
-    assert main(["aggregate", str(run.root), "-q"]) == 2
-    printed = capsys.readouterr().err
+    printed = called("aggregate", run.root, "-q", code=2).stderr
     assert str(stray) in printed
     assert reason in printed
     (run.root / "kept").rename(path)
     assert main(["aggregate", str(run.root), "-q"]) == 0
     assert difference_of(undisturbed, run.root) == []
 
-    assert main(["verify", str(run.root), "--repair"]) == 1
-    assert f"{stray}: " in capsys.readouterr().out
+    assert f"{stray}: " in called("verify", run.root, "--repair", code=1).stdout
     assert stray.read_bytes() == content
     stray.unlink()
     assert main(["verify", str(run.root)]) == 0
@@ -118,8 +115,7 @@ def test_leftovers_and_other_files_are_ignored(
     for file in (ours, *others):
         file.write_bytes(path.read_bytes()[:900])
     assert main(["verify", str(run.root)]) == 0
-    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+    called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1", code=0)
     assert difference_of(undisturbed, run.root) == []
     assert not ours.exists()
     assert all(file.exists() for file in others)
@@ -134,12 +130,11 @@ def test_a_run_of_another_version_is_refused(command, copy_of_run, capsys):
     assert "another format: rerun the command of the run" in capsys.readouterr().err
 
 
-def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, capsys):
+def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, called):
     run = RunDirectory(copy_of_run)
     text = run.run_json.read_text()
     run.run_json.write_text(text[: len(text) // 2])
-    assert main(["predict", str(few_fasta), "-o", str(run.root), "--resume"]) == 1
-    printed = capsys.readouterr().err
+    printed = called("predict", few_fasta, "-o", run.root, "--resume", code=1).stderr
     assert "run.json is damaged" in printed
     assert "empty this one" not in printed
     assert run.run_json.read_text() == text[: len(text) // 2]

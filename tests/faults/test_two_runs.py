@@ -38,8 +38,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
         first.stdin.flush()
         while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
             assert first.poll() is None, first.stderr.read()
-        second = called(*PREDICT, few_fasta, "-o", folder, *option)
-        assert second.returncode == 1
+        second = called(*PREDICT, few_fasta, "-o", folder, *option, code=1)
         assert f"another process (pid {first.pid})" in second.stderr
         assert list(folder.glob("index.*.tmp"))
         first.stdin.write(text[3000:])

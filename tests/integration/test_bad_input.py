@@ -191,8 +191,7 @@ def test_unusual_but_valid_input_is_predicted(tmp_path, tables):
     ],
 )
 def test_wrong_usage_exits_64(arguments, message, called):
-    done = called(*arguments)
-    assert done.returncode == 64
+    done = called(*arguments, code=64)
     assert message in done.stderr
 
 

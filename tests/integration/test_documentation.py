@@ -572,9 +572,8 @@ def test_the_readme_is_short_and_its_links_exist():
         assert (ROOT / link).exists(), link
 
 
-def test_the_tables_of_accuracy_are_those_of_the_card(capsys):
-    assert main(["bundle", "show", "mini", "--json"]) == 0
-    card = json.loads(capsys.readouterr().out)
+def test_the_tables_of_accuracy_are_those_of_the_card(called):
+    card = json.loads(called("bundle", "show", "mini", "--json", code=0).stdout)
     renewed = runpy.run_path(str(ROOT / "scripts" / "docs" / "accuracy.py"))["renewed"]
     page = (DOCS / "accuracy.md").read_text()
     assert page == renewed(page, card), "run scripts/docs/accuracy.py"

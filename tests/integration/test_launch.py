@@ -54,8 +54,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
 ):
     out = tmp_path / "out"
     command = ["launch", "--input-dir", folder, "--pattern", "**/*.fa*", "-o", out]
-    first = called(*command, "--devices", "cpu:2")
-    assert first.returncode == 2, first.stderr
+    first = called(*command, "--devices", "cpu:2", code=2)
     rows = rows_of(out, tables)
     assert {name: (row["status"], row["sequences"]) for name, row in rows.items()} == {
         "a.fa": ("done", "5"),
@@ -92,8 +91,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
         done = called("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")
     assert done.returncode == 0, done.stderr
     assert difference_of(alone, out / "a.fa.gz") == []
-    assert main(["status", str(out / "a.fa.gz")]) == 0
-    assert "predict, complete" in capsys.readouterr().out
+    assert "predict, complete" in called("status", out / "a.fa.gz", code=0).stdout
     assert main(["verify", str(out / "sub" / "a.fa")]) == 0
     resume = ["-o", str(out / "a.fa.gz"), "--resume", "-q", "--embeddings", "none"]
     assert main(["predict", str(folder / "a.fa.gz"), *resume]) == 0
@@ -167,7 +165,7 @@ def started(folder, out):
     [signal.SIGKILL, slow(signal.SIGTERM), slow(signal.SIGINT)],
 )
 def test_a_killed_launch_and_a_killed_worker_are_resumed(
-    signum, long_files, tmp_path, tables, capsys, no_orphan, ranks_of
+    signum, long_files, tmp_path, tables, called, no_orphan, ranks_of
 ):
     out = tmp_path / "out"
     with started(long_files, out) as process:
@@ -177,10 +175,8 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
         assert process.returncode in {-signal.SIGKILL, 128 + signum}
         no_orphan(process.pid)
     ended = segments_of(out)
-    assert main(["status", str(out / "f1.fa")]) == 2
-    assert "predict, incomplete" in capsys.readouterr().out
-    assert main(["status", str(out)]) == 2
-    assert "launch, " in (printed := capsys.readouterr().out)
+    assert "predict, incomplete" in called("status", out / "f1.fa", code=2).stdout
+    assert "launch, " in (printed := called("status", out, code=2).stdout)
     assert "left" in printed
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
@@ -324,12 +320,11 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
     ],
 )
 def test_errors_before_the_start_have_their_exit_code(
-    folder, tmp_path, capsys, arguments, code, message
+    folder, tmp_path, called, arguments, code, message
 ):
     command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
     command += ["-o", str(tmp_path / "out")]
-    assert main([*command, "-q", *arguments]) == code
-    assert message in capsys.readouterr().err
+    assert message in called(*command, "-q", *arguments, code=code).stderr
 
 
 @pytest.mark.slow

@@ -144,15 +144,14 @@ def test_the_commands_of_the_page_compute_one_run_in_two_tasks(
 
 
 def test_a_resume_with_another_version_is_refused_by_name(
-    fasta, example, tmp_path, importing, capsys, computing_here
+    fasta, example, tmp_path, importing, called, computing_here
 ):
     folder = tmp_path / "run"
     importing(example)
     with computing_here():
         assert main(embed(fasta, folder, "--devices", "cpu:1")) == 0
     importing(install_example(tmp_path / "newer", version="1.1"))
-    assert main([*embed(fasta, folder), "--resume"]) == 1
-    printed = capsys.readouterr().err
+    printed = called(*embed(fasta, folder), "--resume", code=1).stderr
     assert "was residue-properties 1.0" in printed
     assert "is now residue-properties 1.1" in printed
 

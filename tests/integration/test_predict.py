@@ -133,8 +133,7 @@ def test_the_table_does_not_depend_on_the_number_of_ranks(
 ):
     command = ("predict", small_fasta, "-o", tmp_path / "run", "--devices", devices, *options)
     command += ("--embeddings", "--published-files")
-    done = called(*command)
-    assert done.returncode == 0, done.stderr
+    called(*command, code=0)
     assert difference_of(undisturbed_with(*options), tmp_path / "run") == []
 
 
@@ -153,8 +152,7 @@ def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
 
 
 def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, called):
-    refused = called("predict", small_fasta, "-o", undisturbed)
-    assert refused.returncode == 1
+    refused = called("predict", small_fasta, "-o", undisturbed, code=1)
     assert "--resume" in refused.stderr
     assert "--force" in refused.stderr
 
@@ -176,8 +174,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
 
 def test_an_empty_file_gives_header_only_tables(tmp_path, called, tables):
     (tmp_path / "empty.fa").touch()
-    done = called("predict", tmp_path / "empty.fa", "-o", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    called("predict", tmp_path / "empty.fa", "-o", tmp_path / "run", code=0)
     for name in ("predictions.tsv", "windows.tsv"):
         assert len((tmp_path / "run" / name).read_text().splitlines()) == 1
     assert not list((tmp_path / "run").glob("prediction_results*"))
@@ -196,10 +193,9 @@ def test_records_of_a_file_given_twice_can_be_told_apart(tmp_path, tables):
         }
 
 
-def test_windows_that_cannot_be_scored_are_refused(tmp_path, small_fasta, capsys):
+def test_windows_that_cannot_be_scored_are_refused(tmp_path, small_fasta, called):
     command = ["predict", str(small_fasta), "-o", str(tmp_path / "run"), "--window", "59"]
-    assert main(command) == 64
-    assert "fewer than 60 bases" in capsys.readouterr().err
+    assert "fewer than 60 bases" in called(*command, code=64).stderr
     assert not (tmp_path / "run").exists()
 
 

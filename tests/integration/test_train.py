@@ -205,14 +205,13 @@ def test_the_function_refuses_other_settings_as_the_command_does(trained, labels
     ids=["equal", "inside a longer one", "part", "part of the other label"],
 )
 def test_a_sequence_similar_to_another_group_is_refused(
-    split, source, made, reason, labels, tmp_path, capsys
+    split, source, made, reason, labels, tmp_path, called
 ):
     bases = labels.with_name(f"{source}.fa").read_text().splitlines()[1]
     labels.with_name("new.fa").write_text(f">new\n{made(bases)}\n")
     table = labels.with_name("similar.tsv")
     table.write_text(f"{labels.read_text()}new.fa\tviral\tnew\t{split}\n")
-    assert main(command(table, tmp_path / "toy")) == 1
-    assert reason in capsys.readouterr().err
+    assert reason in called(*command(table, tmp_path / "toy"), code=1).stderr
     assert not (tmp_path / "toy").exists()
 
 
@@ -224,7 +223,9 @@ def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, until_d
     assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
 
 
-def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, until_drawing, capsys):
+def test_fasta_files_of_each_class_are_a_training_set(
+    labels, tmp_path, until_drawing, capsys, called
+):
     folder = labels.parent
     sides = {side: [folder / f"{side}-{one}.fa" for one in range(N_GROUPS)] for side in SIDES}
     joined = tmp_path / "hosts.fa"
@@ -238,22 +239,19 @@ def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, until_dr
     ]
     assert genomes[0][:3] == ["viral-0", "virus", "viral-0/viral-0"]
     few = [*map(str, words[:4]), "--non-viral", str(joined), "-o", str(tmp_path / "few")]
-    assert main([*few, "-q"]) == 1
-    assert "2 groups of viral sequences" in capsys.readouterr().err
+    assert "2 groups of viral sequences" in called(*few, "-q", code=1).stderr
 
 
 @pytest.mark.parametrize(
     "options", [(), ("--labels", "x", "--viral", "x"), ("--viral", "x", "--split", "y")]
 )
-def test_labels_are_given_in_one_way(options, tmp_path, capsys):
-    assert main(["train", "-o", str(tmp_path / "toy"), *options]) == 64
-    assert "--labels" in capsys.readouterr().err
+def test_labels_are_given_in_one_way(options, tmp_path, called):
+    assert "--labels" in called("train", "-o", tmp_path / "toy", *options, code=64).stderr
 
 
-def test_other_settings_are_refused(trained, labels, capsys):
+def test_other_settings_are_refused(trained, labels, capsys, called):
     before = json.loads((trained / "train.json").read_bytes())
-    assert main(command(labels, trained)) == 1
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in called(*command(labels, trained), code=1).stderr
     assert main(command(labels, trained, "--resume", "--seed", "2", "--dropout", "0")) == 1
     assert "other sequences or options (seed, dropout)" in capsys.readouterr().err
     assert json.loads((trained / "train.json").read_bytes()) == before
@@ -384,12 +382,11 @@ def changed(labels, name, *pairs):
         ),
     ],
 )
-def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, capsys):
+def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, called):
     text = labels.read_text().replace("\r\n", "\n")
     labels.write_text(text)
     table = changed(labels, "contradiction.tsv", *pairs)
-    assert main(command(table, tmp_path / "toy")) == 1
-    assert reason in capsys.readouterr().err
+    assert reason in called(*command(table, tmp_path / "toy"), code=1).stderr
     assert not (tmp_path / "toy").exists()
 
 
