@@ -18,7 +18,7 @@ FRAMES_ALONE = (*DEEP, "--no-fallback")
 
 
 @pytest.fixture(scope="module")
-def undisturbed_with(tmp_path_factory, small_fasta, computing_here):
+def undisturbed_with(tmp_path_factory, small_fasta):
     """Return a function that returns the folder of an undisturbed run with the given options.
 
     That of mini has two workers.
@@ -28,8 +28,7 @@ def undisturbed_with(tmp_path_factory, small_fasta, computing_here):
     def run(*options):
         folder, devices = tmp_path_factory.mktemp("undisturbed") / "run", 1 if options else 2
         command = ["predict", str(small_fasta), "-o", str(folder), f"--devices=cpu:{devices}", "-q"]
-        with computing_here():
-            assert main([*command, "--embeddings=fp16", "--published-files", *options]) == 0
+        assert main([*command, "--embeddings=fp16", "--published-files", *options]) == 0
         return folder
 
     return run
