@@ -348,16 +348,21 @@ def virnucpro():
 
 @pytest.fixture
 def called(capsys):
-    """Return a function like that of `virnucpro`, but the command runs in this process."""
+    """Return a function like that of `virnucpro`, but the command runs in this process.
+
+    It fails if the exit code is not `code`, if one is given.
+    """
     from virnucpro.cli.main import main
 
-    def run(*arguments) -> subprocess.CompletedProcess[str]:
+    def run(*arguments, code=None) -> subprocess.CompletedProcess[str]:
         words = [*map(str, arguments)]
         try:
-            code = main(words)
+            ended = main(words)
         except SystemExit as stopped:  # wrong usage
-            code = stopped.code
-        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
+            ended = stopped.code
+        done = subprocess.CompletedProcess(words, ended, *capsys.readouterr())
+        assert code in (None, ended), done.stderr
+        return done
 
     return run
 

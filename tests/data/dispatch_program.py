@@ -69,10 +69,6 @@ def daemon_thread(_folder):
     time.sleep(1.5)
 
 
-def one_device_twice(_folder):
-    Dispatcher(Worker, [-1, -1]).run([("whoami",)] * 8, announce)
-
-
 def of_main(_folder):
     Dispatcher(OfMain, [0]).run(range(3), lambda _, result, __: print(result), factor=7)
 

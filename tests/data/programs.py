@@ -9,6 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
+PREDICT = ["predict", "--embeddings=fp16", "--published-files"]
+"""A run that writes every file that comparisons of runs read."""
 
 
 def run_captured(*words, **options) -> subprocess.CompletedProcess[str]:

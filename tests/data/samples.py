@@ -52,6 +52,15 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Return the content of each file of a folder, without run.lock."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "run.lock"
+    }
+
+
 def write_fasta(path, sequences) -> str:
     """Write sequences as records r0, r1 and so on; return the path."""
     path.write_bytes(b"".join(b">r%d\n%s\n" % pair for pair in enumerate(sequences)))

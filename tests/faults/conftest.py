@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import run_captured
+from programs import PREDICT, run_captured
 from samples import random_records
 
 from virnucpro.cli.main import main
 
-PREDICT = ["predict", "--embeddings=fp16", "--published-files"]
 DEEP = ["--bundle", "mini-deep", "--no-fallback"]
 MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
@@ -101,7 +100,8 @@ def disk(tmp_path):
 def interrupted():
     """Return a function that runs the program with a signal when it opens or renames a file."""
 
-    def run(signal_name, event, part, occurrence, *arguments):
+    def run(moment, *arguments):
+        signal_name, event, part, occurrence = (*moment, 1)[:4]
         command = [sys.executable, INTERRUPTED, signal_name, event, part, str(occurrence)]
         return subprocess.Popen(
             [*command, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -5,14 +5,13 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cases import slow
+from programs import VIRNUCPRO, run_captured
 
 pytestmark = pytest.mark.timeout(110)
-VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
 STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
 ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
 
@@ -116,32 +115,26 @@ def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])
 
 
+def printing_to(stream, *words):
+    """Run the program with a standard output."""
+    pipes = {"stdout": stream, "stderr": subprocess.PIPE}
+    return run_captured(*VIRNUCPRO, *words, capture_output=False, **pipes)
+
+
 @pytest.mark.parametrize(
     "command", [slow(["--help"]), slow(["bundle", "list"]), ["status", "{run}", "--json"]]
 )
 def test_data_without_a_reader_are_no_error(command, undisturbed):
     readable, writable = os.pipe()
     os.close(readable)
-    done = subprocess.run(
-        [*VIRNUCPRO, *(word.format(run=undisturbed) for word in command)],
-        stdout=writable,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    done = printing_to(writable, *(word.format(run=undisturbed) for word in command))
     os.close(writable)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_data_that_do_not_fit_on_the_disk_are_an_error(undisturbed):
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [*VIRNUCPRO, "status", undisturbed, "--json"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        done = printing_to(full, "status", undisturbed, "--json")
     assert done.returncode == 1
     assert "No space left on device: 'standard output'" in done.stderr
     assert "free disk space" in done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cases import TWO_THREADS
+from samples import files_in
 
 from virnucpro.cli.main import main
 from virnucpro.run import input_check
@@ -47,29 +48,20 @@ CHANGES = [
 ]
 
 
-def state_of(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def without_lock(state):
-    return {path: content for path, content in state.items() if path.name != "run.lock"}
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_input_is_refused_by_name_and_the_old_table_is_kept(
-    change, copy_of_run, few_fasta, tmp_path, capsys
+    change, copy_of_run, few_fasta, tmp_path, called
 ):
     fasta = Path(shutil.copy2(few_fasta, tmp_path / "given.fa"))
-    before = state_of(copy_of_run)
+    before = files_in(copy_of_run)
     change(fasta)
-    assert main(["predict", str(fasta), "-o", str(copy_of_run), "--resume"]) == 1
-    printed = capsys.readouterr().err
+    printed = called("predict", fasta, "-o", copy_of_run, "--resume", code=1).stderr
     assert str(fasta) in printed
-    assert without_lock(state_of(copy_of_run)) == without_lock(before)
+    assert files_in(copy_of_run) == before
 
 
 def test_a_change_between_the_samples_is_refused_although_size_and_time_are_equal(
-    copy_of_run, few_fasta, tmp_path, monkeypatch, capsys
+    copy_of_run, few_fasta, tmp_path, monkeypatch, called
 ):
     monkeypatch.setattr(input_check, "_BLOCKS", 2)
     monkeypatch.setattr(input_check, "_BLOCK_BYTES", 16)
@@ -77,8 +69,7 @@ def test_a_change_between_the_samples_is_refused_although_size_and_time_are_equa
     command = ["predict", str(fasta), "-o", str(copy_of_run), "--resume", "-q"]
     assert main(command) == 0  # the run now knows this file
     swap_for_one_of_the_same_size_and_time(fasta)
-    assert main(command) == 1
-    assert f"the content of {fasta} differs" in capsys.readouterr().err
+    assert f"the content of {fasta} differs" in called(*command, code=1).stderr
 
 
 def test_the_same_sequences_under_another_name_and_time_are_accepted(
@@ -100,14 +91,13 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("option", "value"), PARAMETERS)
-def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fasta, capsys):
-    before = state_of(copy_of_run)
+def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fasta, called):
+    before = files_in(copy_of_run)
     name = option.removeprefix("--").replace("-", "_")
     own = json.loads((copy_of_run / "run.json").read_text())["parameters"][name]
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", option, value]
-    assert main(command) == 1
-    assert f"{name} was {own} and is now {value}" in capsys.readouterr().err
-    assert without_lock(state_of(copy_of_run)) == without_lock(before)
+    assert f"{name} was {own} and is now {value}" in called(*command, code=1).stderr
+    assert files_in(copy_of_run) == before
 
 
 def test_a_run_keeps_its_least_length(few_fasta, tmp_path, capsys):
@@ -138,19 +128,17 @@ def test_a_run_with_invalid_records_is_resumed_unless_strict(few_fasta, tmp_path
     assert main(["verify", str(folder)]) == 0
 
 
-def test_another_command_is_refused(copy_of_run, few_fasta, capsys):
+def test_another_command_is_refused(copy_of_run, few_fasta, called):
     command = ["embed", str(few_fasta), "-o", str(copy_of_run), "--encoder", "mini-deep/nucleotide"]
-    assert main([*command, "--resume"]) == 1
-    assert "command was predict and is now embed" in capsys.readouterr().err
+    assert "command was predict and is now embed" in called(*command, "--resume", code=1).stderr
 
 
-def test_another_bundle_is_refused(copy_of_run, few_fasta, bundle_with, capsys):
+def test_another_bundle_is_refused(copy_of_run, few_fasta, bundle_with, called):
     other = bundle_with(
         "protein.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1])
     )
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume"]
-    assert main([*command, "--bundle", str(other)]) == 1
-    assert "bundle_fingerprint was" in capsys.readouterr().err
+    assert "bundle_fingerprint was" in called(*command, "--bundle", other, code=1).stderr
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("stage", "left"), MOMENTS)
 def test_a_full_disk_is_a_clear_error_and_a_resume_completes(
-    stage, left, disk, few_fasta, undisturbed, reporting, capsys, difference_of, computing_here
+    stage, left, disk, few_fasta, undisturbed, reporting, called, difference_of, computing_here
 ):
     folder = disk("4m") / "run"
     if stage.startswith("writing"):
@@ -53,8 +53,7 @@ def test_a_full_disk_is_a_clear_error_and_a_resume_completes(
     words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--resume", "--embeddings"]
     command = [*map(str, words)]
     reporting(lambda text: text.startswith(stage) and fill(folder.parent, left))
-    assert main(command) == 1
-    printed = capsys.readouterr().err
+    printed = called(*command, code=1).stderr
     error = printed[printed.index("virnucpro: error:") :]
     assert "No space left on device" in printed
     assert str(folder) in printed
@@ -91,14 +90,13 @@ def written(folder):
 
 
 def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
-    disk, few_fasta, undisturbed, capsys, difference_of, one_process
+    disk, few_fasta, undisturbed, called, difference_of, one_process
 ):
     small = disk("240k")
     folder = small / "run"
     words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--resume", "--embeddings"]
     command = [*map(str, words), "-q"]
-    assert main(command) == 1
-    printed = capsys.readouterr().err
+    printed = called(*command, code=1).stderr
     assert "needs about" in printed
     assert "are free" in printed
     assert "--embeddings none" in printed

@@ -109,7 +109,7 @@ def test_a_truncated_file_is_detected(share, copy_of_run):
 
 
 def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
-    copy_of_run, undisturbed, few_fasta, tmp_path, called, difference_of, capsys
+    copy_of_run, undisturbed, few_fasta, tmp_path, called, difference_of
 ):
     run = RunDirectory(copy_of_run)
     (_, flipped), (_, torn), *whole = run.segments()
@@ -123,19 +123,16 @@ def test_repair_removes_only_damaged_segments_and_a_resume_recomputes_them(
     foreign.write_bytes(whole[0][1].read_bytes())
     before = {path: path.stat().st_mtime_ns for _, path in whole}
 
-    assert main(["verify", str(run.root), "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(called("verify", run.root, "--json", code=1).stdout)
     assert {one["path"] for one in report["problems"]} == {str(flipped), str(torn), str(foreign)}
-    assert main(["verify", str(run.root), "--repair", "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(called("verify", run.root, "--repair", "--json", code=1).stdout)
     assert report["removed"] == [str(flipped), str(torn)]
     assert [one["path"] for one in report["problems"]] == [str(foreign)]
     foreign.unlink()
     assert main(["verify", str(run.root)]) == 2
     assert set(run.segments()) == set(whole)
 
-    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+    called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1", code=0)
     assert main(["verify", str(run.root)]) == 0
     assert difference_of(undisturbed, run.root) == []
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -155,8 +152,7 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, called, tables):
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    done = called("aggregate", run.root)
-    assert done.returncode == 2
+    done = called("aggregate", run.root, code=2)
     assert f"unit-{unit:06d}.h5: truncated or altered" in done.stderr
     rows = tables(run.predictions)
     assert len(rows) == len(right)
@@ -170,17 +166,15 @@ def test_a_flipped_segment_is_never_aggregated(copy_of_run, called, tables):
     assert missing == {row["seq_name"] for row in tables(run.missing)} != set()
 
 
-def test_repair_is_refused_while_another_process_works_in_the_folder(copy_of_run, capsys):
+def test_repair_is_refused_while_another_process_works_in_the_folder(copy_of_run, called):
     from virnucpro.run.run import run_lock
 
     run = RunDirectory(copy_of_run)
     _, path = run.segments()[0]
     path.write_bytes(b"")
     with run_lock(run):
-        assert main(["verify", str(run.root), "--repair"]) == 1
-        assert "another process" in capsys.readouterr().err
+        assert "another process" in called("verify", run.root, "--repair", code=1).stderr
         assert path.exists()
-        assert main(["verify", str(run.root)]) == 1
-        assert "outputs not checked" in capsys.readouterr().out
+        assert "outputs not checked" in called("verify", run.root, code=1).stdout
     assert main(["verify", str(run.root), "--repair"]) == 2
     assert not path.exists()

@@ -22,27 +22,23 @@ def content(folder):
 
 
 @pytest.mark.parametrize("option", ["--resume", "--force"])
-def test_a_read_only_run_is_unchanged(option, disk, few_fasta, undisturbed, capsys):
+def test_a_read_only_run_is_unchanged(option, disk, few_fasta, undisturbed, called):
     small = disk("4m")
     folder = shutil.copytree(undisturbed, small / "run")
     before = content(folder)
     subprocess.run(["mount", "-o", "remount,ro", small], check=True)
-    assert main(["predict", str(few_fasta), "-o", str(folder), option]) == 1
-    printed = capsys.readouterr().err
+    printed = called("predict", few_fasta, "-o", folder, option, code=1).stderr
     assert f"Read-only file system: '{folder}" in printed
     assert "make the folder writable, or choose another one" in printed
-    assert main(["aggregate", str(folder)]) == 1
-    assert "Read-only file system" in capsys.readouterr().err
-    assert main(["status", str(folder)]) == 0
-    assert "complete" in capsys.readouterr().out
+    assert "Read-only file system" in called("aggregate", folder, code=1).stderr
+    assert "complete" in called("status", folder, code=0).stdout
     assert content(folder) == before
 
 
-def test_a_new_run_on_a_read_only_disk_is_refused(disk, few_fasta, capsys):
+def test_a_new_run_on_a_read_only_disk_is_refused(disk, few_fasta, called):
     small = disk("1m")
     subprocess.run(["mount", "-o", "remount,ro", small], check=True)
-    assert main(["predict", str(few_fasta), "-o", str(small / "run")]) == 1
-    printed = capsys.readouterr().err
+    printed = called("predict", few_fasta, "-o", small / "run", code=1).stderr
     assert "Read-only file system" in printed
     assert "choose another one" in printed
     assert list(small.iterdir()) == []
@@ -73,7 +69,7 @@ def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):
         *map(slow, ("verifying", "writing embeddings")),
     ],
 )
-def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, reporting, capsys):
+def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, reporting, called):
     small = disk("4m")
     folder = small / "run"
     moments = {moment}
@@ -86,8 +82,7 @@ def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, re
     reporting(unmount)
     words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1"]
     words += ["--embeddings"] * (moment == "writing embeddings")
-    assert main([*map(str, words)]) == 1
-    printed = capsys.readouterr().err
+    printed = called(*words, code=1).stderr
     assert str(folder) in printed[printed.index("virnucpro: error:") :]
     assert "Traceback" not in printed
     assert list(small.iterdir()) == []
@@ -96,7 +91,7 @@ def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, re
 @pytest.mark.parametrize("part", ["", "parts/0000.01234567"])
 @pytest.mark.parametrize("name", ["", "shards", "shards/rank-0000", "logs", "logs/rank-0000.log"])
 def test_files_behind_links_out_of_the_run_are_unchanged(
-    part, name, copy_of_run, few_fasta, tmp_path, capsys
+    part, name, copy_of_run, few_fasta, tmp_path, called
 ):
     path = copy_of_run / part / (name if name or part else "run.lock")
     if part:
@@ -112,6 +107,5 @@ def test_files_behind_links_out_of_the_run_are_unchanged(
     again = ["predict", str(few_fasta), "-o", str(copy_of_run)]
     commands = [["verify", "--repair", str(copy_of_run)], [*again, "--force"]]
     for command in commands if part else [*commands, [*again, "--resume"]]:
-        assert main(command) == 1
-        assert f"{path} is a symbolic link" in capsys.readouterr().err
+        assert f"{path} is a symbolic link" in called(*command, code=1).stderr
         assert content(tmp_path) == before

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from cases import mostly_slow, slow
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.store.segment import Segment, commit_segment, read_segment
+from virnucpro.store.segment import commit_segment, read_segment
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -47,27 +48,9 @@ def test_lost_segments_are_listed_and_recomputed(
     assert {r["seq_name"] for r in tables(run.predictions) if r["status"] == "missing"} == gone
     assert "have no result yet" in capsys.readouterr().err
 
-    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+    called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1", code=0)
     assert difference_of(undisturbed, run.root) == []
     assert not run.missing.exists()
-
-
-def other_run(segment):
-    return Segment(
-        segment.unit, "e" * 64, segment.rows, segment.state, segment.embeddings, segment.scores
-    )
-
-
-def other_rows(segment):
-    return Segment(
-        segment.unit,
-        segment.fingerprint,
-        segment.rows + 1,
-        segment.state,
-        segment.embeddings,
-        segment.scores,
-    )
 
 
 def an_old_version(path, segment):
@@ -77,11 +60,11 @@ def an_old_version(path, segment):
 
 STRAYS = {
     "another run's segment": (
-        lambda path, segment: commit_segment(path, other_run(segment)),
+        lambda path, segment: commit_segment(path, replace(segment, fingerprint="e" * 64)),
         "belongs to a run with fingerprint e",
     ),
     "a segment of other rows": (
-        lambda path, segment: commit_segment(path, other_rows(segment)),
+        lambda path, segment: commit_segment(path, replace(segment, rows=segment.rows + 1)),
         "its rows are not",
     ),
     "another version's segment": (an_old_version, "schema version 7, but this program reads 1"),
@@ -94,7 +77,7 @@ STRAYS = {
 
 @pytest.mark.parametrize("kind", mostly_slow(STRAYS, "another run's segment", "a foreign file"))
 def test_a_stray_file_is_refused_by_name_and_never_merged(
-    kind, copy_of_run, undisturbed, difference_of, capsys
+    kind, copy_of_run, undisturbed, difference_of, called
 ):
     put, reason = STRAYS[kind]
     run = RunDirectory(copy_of_run)
@@ -104,16 +87,14 @@ def test_a_stray_file_is_refused_by_name_and_never_merged(
     put(stray, read_segment(path))
     content = stray.read_bytes()
     path.rename(run.root / "kept")
-    assert main(["aggregate", str(run.root), "-q"]) == 2
-    printed = capsys.readouterr().err
+    printed = called("aggregate", run.root, "-q", code=2).stderr
     assert str(stray) in printed
     assert reason in printed
     (run.root / "kept").rename(path)
     assert main(["aggregate", str(run.root), "-q"]) == 0
     assert difference_of(undisturbed, run.root) == []
 
-    assert main(["verify", str(run.root), "--repair"]) == 1
-    assert f"{stray}: " in capsys.readouterr().out
+    assert f"{stray}: " in called("verify", run.root, "--repair", code=1).stdout
     assert stray.read_bytes() == content
     stray.unlink()
     assert main(["verify", str(run.root)]) == 0
@@ -134,8 +115,7 @@ def test_leftovers_and_other_files_are_ignored(
     for file in (ours, *others):
         file.write_bytes(path.read_bytes()[:900])
     assert main(["verify", str(run.root)]) == 0
-    done = called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+    called("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1", code=0)
     assert difference_of(undisturbed, run.root) == []
     assert not ours.exists()
     assert all(file.exists() for file in others)
@@ -150,12 +130,11 @@ def test_a_run_of_another_version_is_refused(command, copy_of_run, capsys):
     assert "another format: rerun the command of the run" in capsys.readouterr().err
 
 
-def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, capsys):
+def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, called):
     run = RunDirectory(copy_of_run)
     text = run.run_json.read_text()
     run.run_json.write_text(text[: len(text) // 2])
-    assert main(["predict", str(few_fasta), "-o", str(run.root), "--resume"]) == 1
-    printed = capsys.readouterr().err
+    printed = called("predict", few_fasta, "-o", run.root, "--resume", code=1).stderr
     assert "run.json is damaged" in printed
     assert "empty this one" not in printed
     assert run.run_json.read_text() == text[: len(text) // 2]

@@ -1,18 +1,17 @@
 """Row 23: limits of open files, address space, stack and file size."""
 
-import sys
-
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import VIRNUCPRO, run_captured
 
 pytestmark = pytest.mark.timeout(110)
-PROGRAM = [sys.executable, "-m", "virnucpro"]
 
 
 def limited(limit, *arguments):
     """Run the program with a limit of the shell."""
-    return run_captured("bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *PROGRAM, *arguments)
+    return run_captured(
+        "bash", "-c", f'ulimit {limit} && exec "$@"', "bash", *VIRNUCPRO, *arguments
+    )
 
 
 @pytest.mark.slow

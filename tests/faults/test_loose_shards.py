@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -67,12 +68,10 @@ def test_surviving_segments_are_joined_and_missing_rows_listed(
     np.testing.assert_array_equal(vectors[~empty], wanted[~empty])
 
 
-def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, capsys):
+def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, called):
     command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / "out.h5"), "-q"]
-    assert main(command) == 2
-    assert "the last rows may be missing" in capsys.readouterr().err
-    assert main([*command, "--index", str(undisturbed)]) == 0
-    assert capsys.readouterr().err == ""
+    assert "the last rows may be missing" in called(*command, code=2).stderr
+    assert called(*command, "--index", undisturbed, code=0).stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -83,17 +82,16 @@ def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, capsys)
     ],
 )
 def test_an_impossible_output_is_refused_before_segments_are_read(
-    output, message, undisturbed, tmp_path, capsys
+    output, message, undisturbed, tmp_path, called
 ):
     command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / output)]
-    assert main(command) == 64
-    assert message in capsys.readouterr().err
+    assert message in called(*command, code=64).stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["other run", "unequal copy", "row beyond"])
 def test_foreign_segments_are_refused_by_name_and_the_old_output_is_kept(
-    kind, surviving, undisturbed, tmp_path, capsys
+    kind, surviving, undisturbed, tmp_path, called
 ):
     out = tmp_path / "out.h5"
     out.write_bytes(b"former")
@@ -107,20 +105,16 @@ def test_foreign_segments_are_refused_by_name_and_the_old_output_is_kept(
         "unequal copy": {"scores": segment.scores[:, ::-1].copy()},
         "row beyond": {"rows": segment.rows + 10_000},
     }
-    parts = {name: getattr(segment, name) for name in segment.__slots__}
-    commit_segment(bad, type(segment)(**parts | changes[kind]))
+    commit_segment(bad, replace(segment, **changes[kind]))
     command = ["aggregate", str(surviving), str(bad.parent), "-o", str(out)]
-    assert main([*command, "--index", str(undisturbed)]) == 1
-    assert str(bad) in capsys.readouterr().err
+    assert str(bad) in called(*command, "--index", undisturbed, code=1).stderr
     assert out.read_bytes() == b"former"
 
 
 def test_the_index_of_another_run_is_refused(surviving, copy_of_run, tmp_path, capsys):
     run = RunDirectory(copy_of_run)
     for path in surviving.iterdir():
-        segment = read_segment(path)
-        parts = {name: getattr(segment, name) for name in segment.__slots__}
-        commit_segment(path, type(segment)(**parts | {"fingerprint": "e" * 64}))
+        commit_segment(path, replace(read_segment(path), fingerprint="e" * 64))
     command = ["aggregate", str(surviving), "-o", str(tmp_path / "out.h5")]
     assert main([*command, "--index", str(run.root)]) == 1
     assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
@@ -133,37 +127,32 @@ def other_run(few_fasta, tmp_path):
     path = tmp_path / "other.fa"
     path.write_text(few_fasta.read_text().replace(">r", ">other"))
     folder = tmp_path / "other"
-    assert (
-        main(["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q", "--embeddings"])
-        == 0
-    )
+    command = ["predict", str(path), "-o", str(folder), "--devices", "cpu:1", "-q"]
+    assert main([*command, "--embeddings"]) == 0
     return folder
 
 
-def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, capsys):
+def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, capsys, called):
     out, shards = tmp_path / "out.h5", str(undisturbed / "shards")
     alone = shutil.copytree(other_run / "index", tmp_path / "alone" / "index")
     command = ["aggregate", shards, "-o", str(out), "--index"]
-    assert main([*command, str(alone)]) == 1
-    assert "pass the folder of the run" in capsys.readouterr().err
+    assert "pass the folder of the run" in called(*command, alone, code=1).stderr
     for folder in (other_run / "logs", other_run / "nothing"):
-        assert main([*command, str(folder)]) == 1
-        assert "pass the folder of the run" in capsys.readouterr().err
+        assert "pass the folder of the run" in called(*command, folder, code=1).stderr
     for folder in (other_run, other_run / "index"):
         assert main([*command, str(folder)]) == 1
         assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
     mixed = alone.parent
     shutil.copy(undisturbed / "run.json", mixed)
     for folder in (mixed, alone):
-        assert main([*command, str(folder)]) == 1
-        assert "is the index of another run" in capsys.readouterr().err
+        assert "is the index of another run" in called(*command, folder, code=1).stderr
     assert not out.exists()
     assert main([*command, str(undisturbed / "index")]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "dangling link", "loop"])
-def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_path, capsys):
+def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_path, called):
     out, target = tmp_path / "out.h5", tmp_path / "target.h5"
     if kind == "fifo":
         os.mkfifo(out)
@@ -172,8 +161,7 @@ def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_
     if kind == "link":
         target.write_bytes(b"mine")
     before = out.lstat()
-    assert main(["aggregate", str(undisturbed / "shards"), "-o", str(out)]) == 64
-    assert str(out) in capsys.readouterr().err
+    assert str(out) in called("aggregate", undisturbed / "shards", "-o", out, code=64).stderr
     assert os.path.samestat(out.lstat(), before)
     assert kind != "link" or target.read_bytes() == b"mine"
 
@@ -211,22 +199,14 @@ def test_an_index_behind_a_symbolic_link_is_refused_as_output(copy_of_run, tmp_p
     assert main([*command, "-q", "-o", str(tmp_path / "out.h5")]) == 0
 
 
-def test_a_full_disk_error_of_aggregate_names_no_missing_option(undisturbed, disk, capsys):
+def test_a_full_disk_error_of_aggregate_names_no_missing_option(undisturbed, disk, called):
     folder = disk("16k")
-    assert main(["aggregate", str(undisturbed / "shards"), "-o", str(folder / "out.h5")]) == 1
-    printed = capsys.readouterr().err
+    printed = called("aggregate", undisturbed / "shards", "-o", folder / "out.h5", code=1).stderr
     assert "free disk space, then rerun the command\n" in printed
     assert "--resume" not in printed
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["a", "b"], ["a", "--index", "b"], []],
-)
-def test_wrong_usage_exits_64(arguments):
-    try:
-        code = main(["aggregate", *arguments])
-    except SystemExit as stopped:
-        code = stopped.code
-    assert code == 64
+@pytest.mark.parametrize("arguments", [["a", "b"], ["a", "--index", "b"], []])
+def test_wrong_usage_exits_64(arguments, called):
+    assert called("aggregate", *arguments).returncode == 64

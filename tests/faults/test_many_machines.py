@@ -12,7 +12,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from programs import with_fault
+from programs import PREDICT, VIRNUCPRO, with_fault
 from samples import random_records
 
 from virnucpro.run.run import Run
@@ -30,7 +30,7 @@ fcntl.fcntl = fcntl.flock = fcntl.lockf = _refused
 """
 
 
-def virnucpro(*words, before=(), program=(sys.executable, "-m", "virnucpro"), **options):
+def virnucpro(*words, before=(), program=VIRNUCPRO, **options):
     """Start a program; `before` is a command that runs it, such as strace."""
     environment = {**os.environ, **options.pop("environment", {})}
     search = [environment.get("PYTHONPATH", ""), *sys.path]
@@ -73,18 +73,7 @@ def reads(tmp_path_factory):
 def alone(reads, tmp_path_factory):
     """Run folder of one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    assert ended(
-        virnucpro(
-            "predict",
-            reads,
-            "--embeddings=fp16",
-            "--published-files",
-            "-o",
-            folder,
-            "--devices",
-            "cpu:1",
-        )
-    )[0] == [0]
+    assert ended(virnucpro(*PREDICT, reads, "-o", folder, "--devices", "cpu:1"))[0] == [0]
     return folder
 
 
@@ -94,19 +83,8 @@ def plan(reads, tmp_path):
 
     def make(name="run"):
         folder = tmp_path / name
-        codes, texts = ended(
-            virnucpro(
-                "plan",
-                reads,
-                "--embeddings=fp16",
-                "--published-files",
-                "-o",
-                folder,
-                "--ranks",
-                "4",
-                stdout=subprocess.DEVNULL,
-            )
-        )
+        words = ("plan", reads, *PREDICT[1:], "-o", folder, "--ranks", "4")
+        codes, texts = ended(virnucpro(*words, stdout=subprocess.DEVNULL))
         assert codes == [0], texts
         return folder
 

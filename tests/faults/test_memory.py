@@ -39,8 +39,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
 ):
     attempts, run = memory_of(512), RunDirectory(tmp_path / "run")
     command = ("predict", few_fasta, "-o", run.root, "--devices", "cpu:1", *deep)
-    done = called(*command)
-    assert done.returncode == 0, done.stderr
+    called(*command, code=0)
     assert difference_of(undisturbed_deep, run.root) == []
     before = attempts.copy()
     failed = Counter(name for name, tokens in before if tokens > 512)
@@ -48,8 +47,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
     for _, segment in run.segments()[:2]:
         segment.unlink()
-    done = called(*command, "--resume")
-    assert done.returncode == 0, done.stderr
+    called(*command, "--resume", code=0)
     assert difference_of(undisturbed_deep, run.root) == []
     again = attempts[len(before) :]
     assert again
@@ -62,8 +60,7 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
 ):
     memory_of(150, views=("protein",))
     run = tmp_path / "run"
-    done = called("predict", few_fasta, "-o", run, "--devices", "cpu:1", *deep)
-    assert done.returncode == 2, done.stderr
+    called("predict", few_fasta, "-o", run, "--devices", "cpu:1", *deep, code=2)
     quarantined = tables(run / "quarantine.tsv")
     reason = "does not fit into the memory for mini-esm2, even alone (1.50 GiB more needed)"
     assert all(reason in row["evidence"] for row in quarantined)
@@ -135,5 +132,4 @@ def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     assert "rows of up to 600 tokens fitted" in done.stderr
     assert not (run.root / "quarantine.tsv").exists()
     assert len(tables(run.root / "missing.tsv")) > 0
-    done = called(*command, "--resume")
-    assert done.returncode == 0, done.stderr
+    called(*command, "--resume", code=0)

@@ -16,7 +16,7 @@ import time
 import numpy as np
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import PREDICT, VIRNUCPRO, run_captured
 
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
@@ -24,11 +24,6 @@ from virnucpro.store.coverage import survey
 
 SHUTDOWN = 0x8004587D
 WITHOUT_LOG = 2
-PREDICT = [
-    *(sys.executable, "-m", "virnucpro", "predict"),
-    "--embeddings=fp16",
-    "--published-files",
-]
 
 WRITER = """
 import sys
@@ -126,7 +121,7 @@ def test_a_run_resumes_after_a_power_cut(
     disk_with_power_cut, few_fasta, undisturbed, virnucpro, difference_of
 ):
     run = RunDirectory(disk_with_power_cut.folder / "run")
-    command = [*PREDICT, few_fasta, "-o", run.root, "-q", "--devices", "cpu:1"]
+    command = [*VIRNUCPRO, *PREDICT, few_fasta, "-o", run.root, "-q", "--devices", "cpu:1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
         while len(run.segments()) < 2 and process.poll() is None:
             time.sleep(0.002)

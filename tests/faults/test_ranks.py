@@ -133,17 +133,17 @@ def test_the_units_of_a_stopped_rank_are_reassigned(faulty, undisturbed_at, diff
 def test_units_of_a_permanently_bad_device_are_reassigned(
     point, faulty, undisturbed_at, difference_of
 ):
-    plan = {"point": point, "how": "SIGKILL", "rank": 1, "times": None, "others": (4, 4)}
-    done, folder = faulty("--log-format", "json", **plan)
+    plan = {"point": point, "how": "SIGKILL", "rank": 1, "times": None, "others": (2, 2)}
+    done, folder = faulty("--log-format", "json", "--max-restarts", "1", **plan)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed_at(point), folder) == []
     assert not (folder / "quarantine.tsv").exists()
     ranks = ranks_in(folder)
     if point == "load":  # all of its units may be reassigned before it fails permanently
         assert ranks["1"]["state"] in {"failed", "stopped"}
-        assert ranks["1"]["attempt"] <= 4
+        assert ranks["1"]["attempt"] <= 2
         return
-    assert (ranks["1"]["state"], ranks["1"]["attempt"]) == ("failed", 4)
+    assert (ranks["1"]["state"], ranks["1"]["attempt"]) == ("failed", 2)
     assert ranks["0"]["done"] == ranks["0"]["total"] == SequenceIndex.open(folder / "index").n_rows
     assert "failed permanently" in done.stderr
 
@@ -153,7 +153,7 @@ def test_units_of_a_permanently_bad_device_are_reassigned(
     )
     assert [event["event"] for event in event_log if event.get("rank") != 0] == [
         "launch",
-        *["failed"] * 4,
+        *["failed"] * 2,
         "over",
     ]
     assert all(event["exit"] == "SIGKILL" for event in event_log if event["event"] == "failed")

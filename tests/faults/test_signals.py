@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured, wait_until, with_fault
+from programs import PREDICT, VIRNUCPRO, run_captured, wait_until, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
@@ -20,20 +20,14 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
 
 pytestmark = pytest.mark.timeout(110)
-PREDICT = [
-    *(sys.executable, "-m", "virnucpro", "predict"),
-    "--embeddings=fp16",
-    "--published-files",
-]
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEADLINE = 60.0
 
 
-def case(signal_name, event, part, occurrence=1, *, often=False):
+def case(*moment, often=False):
+    """Return a case: signal, event, part of the file's name, and its occurrence (the first)."""
     marks = () if often else pytest.mark.slow
-    return pytest.param(
-        signal_name, event, part, occurrence, marks=marks, id=f"{signal_name}-{event}-{part}"
-    )
+    return pytest.param(moment, marks=marks, id="-".join(moment[:3]))
 
 
 # `open` is the moment before a file's first byte, `os.rename` the one before the file appears.
@@ -77,25 +71,15 @@ def assert_hit(process, signal_name, no_orphan):
     assert "Traceback" not in printed
 
 
-@pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), BEFORE_RANKS)
+@pytest.mark.parametrize("moment", BEFORE_RANKS)
 def test_a_signal_while_the_run_is_prepared(
-    signal_name,
-    event,
-    part,
-    occurrence,
-    interrupted,
-    few_fasta,
-    tmp_path,
-    no_orphan,
-    undisturbed,
-    difference_of,
-    computing_here,
+    moment, interrupted, few_fasta, tmp_path, no_orphan, undisturbed, difference_of, computing_here
 ):
     folder = tmp_path / "run"
     command = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--resume"]
-    with interrupted(signal_name, event, part, occurrence, *command) as process:
-        assert_hit(process, signal_name, no_orphan)
-    if signal_name != "SIGKILL":
+    with interrupted(moment, *command) as process:
+        assert_hit(process, moment[0], no_orphan)
+    if moment[0] != "SIGKILL":
         assert not list(tmp_path.rglob("*.tmp"))
         if not (folder / "run.json").exists():
             assert not folder.exists()
@@ -107,33 +91,23 @@ def test_a_signal_while_the_run_is_prepared(
 
 
 @pytest.mark.parametrize("former", [True, slow(False)], ids=["over former tables", "first tables"])
-@pytest.mark.parametrize(("signal_name", "event", "part", "occurrence"), AFTER_RANKS)
+@pytest.mark.parametrize("moment", AFTER_RANKS)
 def test_a_signal_while_tables_are_written(
-    signal_name,
-    event,
-    part,
-    occurrence,
-    former,
-    interrupted,
-    few_fasta,
-    copy_of_run,
-    no_orphan,
-    undisturbed,
-    difference_of,
+    moment, former, interrupted, few_fasta, copy_of_run, no_orphan, undisturbed, difference_of
 ):
     outputs = [path for path in copy_of_run.iterdir() if path.suffix in {".tsv", ".txt", ".h5"}]
     if not former:
         for path in outputs:
             path.unlink()
     command = ["predict", few_fasta, "-o", copy_of_run, "--resume"]
-    with interrupted(signal_name, event, part, occurrence, *command) as process:
-        assert_hit(process, signal_name, no_orphan)
+    with interrupted(moment, *command) as process:
+        assert_hit(process, moment[0], no_orphan)
     for path in outputs:  # complete: new or as before
         if path.exists():
             assert path.read_bytes() == (undisturbed / path.name).read_bytes()
         else:
             assert not former
-    if signal_name != "SIGKILL":
+    if moment[0] != "SIGKILL":
         assert not list(copy_of_run.rglob("*.tmp"))
     assert main([*map(str, command), "-q"]) == 0
     assert difference_of(undisturbed, copy_of_run) == []
@@ -152,7 +126,7 @@ def test_a_run_killed_at_random_moments_completes(
         command = [*PREDICT, few_fasta, "-o", folder, "--devices", "cpu:2", "--resume", "-q"]
         kept = set()
         for _ in range(3):
-            with subprocess.Popen(command, start_new_session=True) as process:
+            with subprocess.Popen([*VIRNUCPRO, *command], start_new_session=True) as process:
                 try:
                     process.wait(dice.uniform(0.3, 8.0))
                 except subprocess.TimeoutExpired:
@@ -162,7 +136,7 @@ def test_a_run_killed_at_random_moments_completes(
             now = {(path, path.stat().st_mtime_ns) for _, path in RunDirectory(folder).segments()}
             assert kept <= now
             kept = now
-        assert main([*map(str, command[3:])]) == 0
+        assert main([*map(str, command)]) == 0
         assert difference_of(undisturbed, folder) == []
         assert not list(folder.rglob("*.tmp"))
 

@@ -5,10 +5,10 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
+from programs import VIRNUCPRO
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
@@ -18,7 +18,7 @@ def test_a_slow_rank_is_not_killed(
 ):
     dice = random.Random(24)
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "virnucpro", "predict", few_fasta, "-o", folder]
+    command = [*VIRNUCPRO, "predict", few_fasta, "-o", folder]
     stops = 0
     with subprocess.Popen(
         [*command, *deep, "--devices", "cpu:2", "-q", "--progress-timeout", "3"],

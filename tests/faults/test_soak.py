@@ -12,7 +12,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from cases import slow
 from programs import run_captured
 
 from virnucpro.run_dir import RunDirectory
@@ -37,21 +36,11 @@ def test_a_run_of_two_ranks_under_random_signals_completes(bundle, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number", ["0", slow("-1")])
-def test_a_soak_of_no_campaigns_is_refused(number, tmp_path):
-    command = [sys.executable, SCRIPTS / "soak.py", "--campaigns", number, "--folder", tmp_path]
-    done = run_captured(*command)
-    assert done.returncode == 2
-    assert "give 1 or more" in done.stderr
-    assert "no problem found" not in done.stdout
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture
 def checks(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
     yield importlib.import_module("soaking.checks")
-    for name in [name for name in sys.modules if name.startswith("soaking")]:
+    for name in [name for name in sys.modules if name.startswith("soak")]:
         del sys.modules[name]
 
 
@@ -63,6 +52,17 @@ def campaign(checks):
 @pytest.fixture
 def signals(checks):
     return importlib.import_module("soaking.signals")
+
+
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_a_soak_of_no_campaigns_is_refused(number, checks, tmp_path, capsys):
+    soak = importlib.import_module("soak")
+    with pytest.raises(SystemExit, match="2"):
+        soak.main(["--campaigns", number, "--folder", str(tmp_path)])
+    printed = capsys.readouterr()
+    assert "give 1 or more" in printed.err
+    assert "no problem found" not in printed.out
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_good_run_passes_all_checks(checks, copy_of_run, undisturbed):

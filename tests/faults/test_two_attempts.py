@@ -15,9 +15,8 @@ ATTEMPT = """
 import os, sys
 from pathlib import Path
 from doubles import mini_task
-from virnucpro.compute.rank_main import Assignment, run_rank
+from virnucpro.compute.rank_main import Assignment, Share, run_rank
 from virnucpro.run.manifest import read_manifest
-from virnucpro.compute.rank_main import Share
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.policy import Findings
 

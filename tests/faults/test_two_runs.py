@@ -6,6 +6,7 @@ import sys
 import pytest
 from cases import slow
 from doubles import open_run
+from programs import PREDICT, VIRNUCPRO
 
 from virnucpro.cli.main import main
 from virnucpro.errors import InputError, RunLockedError
@@ -18,11 +19,6 @@ from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
 pytestmark = pytest.mark.timeout(110)
-PREDICT = [
-    *(sys.executable, "-m", "virnucpro", "predict"),
-    "--embeddings=fp16",
-    "--published-files",
-]
 
 
 @pytest.mark.parametrize("option", [["--force"], slow([]), slow(["--resume"])])
@@ -32,7 +28,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
     folder = tmp_path / "run"
     # The first run waits for the rest of its input and holds the lock.
     first = subprocess.Popen(
-        [*PREDICT, "-", "-o", folder, "-q", "--devices", "cpu:1"],
+        [*VIRNUCPRO, *PREDICT, "-", "-o", folder, "-q", "--devices", "cpu:1"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -42,8 +38,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
         first.stdin.flush()
         while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
             assert first.poll() is None, first.stderr.read()
-        second = called(*PREDICT[3:], few_fasta, "-o", folder, *option)
-        assert second.returncode == 1
+        second = called(*PREDICT, few_fasta, "-o", folder, *option, code=1)
         assert f"another process (pid {first.pid})" in second.stderr
         assert list(folder.glob("index.*.tmp"))
         first.stdin.write(text[3000:])

@@ -98,7 +98,7 @@ def entries(data):
 
 @pytest.mark.parametrize("isolated", [False, slow(True)])
 def test_a_fetched_bundle_predicts(
-    isolated, request, recipe, data, server, tmp_path, small_fasta, tables, capsys
+    isolated, request, recipe, data, server, tmp_path, small_fasta, tables, called
 ):
     """The command reads published files in processes of their own."""
     if not isolated:
@@ -109,8 +109,7 @@ def test_a_fetched_bundle_predicts(
     assert entries(data) == ["virnucpro-500"]
     assert list(data.downloads.iterdir()) == []
     assert main(["bundle", "verify", "virnucpro-500"]) == 0
-    assert main(["bundle", "list"]) == 0
-    assert "virnucpro-500\t1\twindow 500, published" in capsys.readouterr().out
+    assert "virnucpro-500\t1\twindow 500, published" in called("bundle", "list", code=0).stdout
     run = tmp_path / "run"
     arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "-q"]
     assert main(["predict", str(few), "-o", str(run), *arguments]) == 0
@@ -460,10 +459,9 @@ def test_a_stopped_fetch_installs_nothing_and_can_be_resumed(
     assert server.asked("pytorch_model.bin")[1] is not None
 
 
-def test_the_command_reports_errors(recipe, data, server, capsys):
+def test_the_command_reports_errors(recipe, data, server, capsys, called):
     server.always["esm2_tiny.pt"] = 403
-    assert main(["bundle", "fetch", "virnucpro-500"]) == 1
-    output = capsys.readouterr().err
+    output = called("bundle", "fetch", "virnucpro-500", code=1).stderr
     assert (
         f"virnucpro: error: {server.url}/esm2_tiny.pt: the server answered 403 Forbidden" in output
     )

@@ -90,16 +90,6 @@ def test_an_unfinished_run_does_not_keep_a_program_from_exiting(program, no_orph
     no_orphan(process.pid)
 
 
-@pytest.mark.slow
-def test_a_program_with_negative_gpu_ids_exits_and_leaves_no_worker(program, no_orphan):
-    process = program("one_device_twice")
-    output, errors = process.communicate(timeout=20)
-    assert len(set(output.split())) == 2
-    assert errors == ""
-    assert process.returncode == 0
-    no_orphan(process.pid)
-
-
 def test_a_worker_can_be_defined_in_the_main_program(program):
     output, errors = program("of_main").communicate(timeout=20)
     assert output.split() == ["0", "7", "14"]

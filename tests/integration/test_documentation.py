@@ -45,6 +45,7 @@ TRAINING = "takes minutes; tests/integration/test_train.py trains"
 SCHEDULER = "needs SLURM; tests/slurm runs it"
 OTHERS = "needs a program of others; the page states which ones were run"
 SET_UP = "sets up an environment; .ci/run calls it"
+DRAWN = "placeholders; tests/integration/test_report.py draws"
 OWN_ENCODER = "tests/integration/test_own_encoder.py runs the page"
 NOT_RUN = {
     ("README.md", "bash scripts/demo.sh"): SET_UP,
@@ -71,10 +72,7 @@ NOT_RUN = {
     ("docs/parity.md", "--precision bf16"): MINUTES,
     ("docs/performance.md", "bench -m esm2_t12_35M_UR50D"): MINUTES,
     ("docs/train.md", "virnucpro train --labels labels.tsv"): TRAINING,
-    (
-        "docs/report.md",
-        "virnucpro plot DIR",
-    ): "placeholders; tests/integration/test_report.py draws",
+    ("docs/report.md", "virnucpro plot DIR"): DRAWN,
     ("docs/developers.md", "bash scripts/test.sh"): SET_UP,
     ("docs/embeddings.md", "-e path/to/prot_t5_folder"): NETWORK,
     **{
@@ -119,10 +117,9 @@ OTHER_PROGRAMS = {
         "--build-arg",
         "--nv",
         "--bind",
-        "--init",
     ),
     *("--shm-size", "--dirs", "--user", "--rm", "--wrap", "--partition", "--dependency", "--serve"),
-    *("--strict", "--local-dir"),
+    *("--strict", "--local-dir", "--init"),
 }
 """Options of sbatch, docker, apptainer and others in running text."""
 
@@ -575,9 +572,8 @@ def test_the_readme_is_short_and_its_links_exist():
         assert (ROOT / link).exists(), link
 
 
-def test_the_tables_of_accuracy_are_those_of_the_card(capsys):
-    assert main(["bundle", "show", "mini", "--json"]) == 0
-    card = json.loads(capsys.readouterr().out)
+def test_the_tables_of_accuracy_are_those_of_the_card(called):
+    card = json.loads(called("bundle", "show", "mini", "--json", code=0).stdout)
     renewed = runpy.run_path(str(ROOT / "scripts" / "docs" / "accuracy.py"))["renewed"]
     page = (DOCS / "accuracy.md").read_text()
     assert page == renewed(page, card), "run scripts/docs/accuracy.py"

@@ -10,7 +10,7 @@ from samples import random_records
 
 from virnucpro.cli.main import main
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,7 @@ def read(folder):
 
 
 @pytest.mark.parametrize("encoder", ["mini/nucleotide", slow("mini-deep/protein")])
-def test_each_sequence_has_one_vector_in_input_order(
-    encoder, proteins, tmp_path, computing_here, tables
-):
+def test_each_sequence_has_one_vector_in_input_order(encoder, proteins, tmp_path, tables):
     fasta = proteins
     if encoder.endswith("nucleotide"):
         fasta = tmp_path / "bases.fa"
@@ -44,8 +42,7 @@ def test_each_sequence_has_one_vector_in_input_order(
     options = ["--encoder", encoder, "--embeddings", "fp32", "-q"]
     for ranks in (1, 2):
         words = ["embed", fasta, "-o", tmp_path / f"{ranks}", f"--devices=cpu:{ranks}", *options]
-        with computing_here():
-            assert main([*map(str, words)]) == 0
+        assert main([*map(str, words)]) == 0
     names, vectors, attributes = read(tmp_path / "1")
     expected = [line[1:] for line in fasta.read_text().splitlines() if line[:1] == ">"]
     assert names == [name for name in expected if name != "nothing"]
@@ -94,9 +91,3 @@ def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monke
         for name in ("mini-deep/protein", "mini-deep/mini-esm2")
     )
     assert by_view.parameters() == by_name.parameters()
-
-
-def test_proteins_for_an_encoder_of_bases_are_refused(proteins, tmp_path, capsys):
-    code = main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", "mini-deep/nucleotide"])
-    assert code == 1
-    assert "proteins.faa" in capsys.readouterr().err

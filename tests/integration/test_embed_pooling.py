@@ -144,6 +144,5 @@ def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_pa
     segment.unlink()
     model = ("-b", encoder) if named else ()
     assert called("rescue", run, *model).returncode == 0
-    worked = called("work", run, "--devices", "cpu:1", *model)
-    assert worked.returncode == 0, worked.stderr
+    called("work", run, "--devices", "cpu:1", *model, code=0)
     assert called("merge", run).returncode == 0

@@ -1,6 +1,5 @@
 """The command evaluate with real processes and files."""
 
-import csv
 import json
 import random
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
+from samples import read_table
 
 import virnucpro
 from virnucpro.bundles import published
@@ -62,8 +62,7 @@ def tables_of_others(labels, tmp_path_factory):
     """Tables of two other tools for the fragments; the second one omits some."""
     folder = tmp_path_factory.mktemp("others")
     assert evaluate(labels, folder / "cut", "--fragments-only") == 0
-    with (folder / "cut" / "fragments" / "fragments.tsv").open() as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t"))
+    rows = read_table(folder / "cut" / "fragments" / "fragments.tsv")
     genomad, plain = folder / "genomad.tsv", folder / "plain.tsv"
     genomad.write_text(
         "seq_name\tchromosome_score\tplasmid_score\tvirus_score\n"
@@ -103,8 +102,8 @@ def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path, capsys):
     words = ["--viral", folder / "va.fa", folder / "vb.fa", "--non-viral", folder / "ha.fa"]
     command = ["evaluate", *words, "--groups", groups, "-o", tmp_path / "cut", *LENGTHS]
     assert main([*map(str, command), "--fragments-only", "-q"]) == 0
-    with (tmp_path / "cut" / "fragments" / "fragments.tsv").open() as stream:
-        found = {row["record"]: row["group"] for row in csv.DictReader(stream, delimiter="\t")}
+    rows = read_table(tmp_path / "cut" / "fragments" / "fragments.tsv")
+    found = {row["record"]: row["group"] for row in rows}
     assert found == {"va_record": "family", "vb_record": "family", "ha_record": "ha_record"}
     command = ["evaluate", "--labels", labels, "--groups", groups, "-o", tmp_path / "no"]
     assert main([*map(str, command)]) == 64
@@ -322,11 +321,3 @@ def test_a_missing_library_names_the_extra(labels, tmp_path, capsys, monkeypatch
     message = capsys.readouterr().err
     assert "evaluate needs matplotlib: pip install 'virnucpro[evaluate]'" in message
     assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
-
-
-def test_the_libraries_are_imported_only_for_figures():
-    code = (
-        "import sys, virnucpro.lab.evaluation.evaluate, virnucpro.lab.evaluation.figures; "
-        "sys.exit(bool({'sklearn', 'matplotlib', 'scipy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -66,8 +66,3 @@ def test_a_resume_chooses_other_files_and_verify_agrees(run):
     with gzip.open(folder / "viral.fasta.gz", "wt") as stream:
         stream.write(">edited\nA\n")
     assert main(["verify", str(folder)]) == 1
-
-
-def test_an_unknown_call_is_a_usage_error(run, capsys):
-    assert main([*run[1], "--resume", "--extract", "virus"]) == 64
-    assert "cannot extract 'virus'" in capsys.readouterr().err

@@ -1,29 +1,20 @@
 """All genomes of the validation families in one run."""
 
-import csv
-
 import pytest
 
+from virnucpro.cli.main import main
+
 pytestmark = [pytest.mark.shared, pytest.mark.timeout(1500)]
-
-
-def valid_genomes(shared):
-    with (shared / "genomes" / "genomes.tsv").open(newline="") as stream:
-        rows = [row for row in csv.DictReader(stream, delimiter="\t") if row["split"] == "valid"]
-    return [
-        (row["group"], shared / "genomes" / row["group"] / f"{row['id']}.fa.gz") for row in rows
-    ]
 
 
 @pytest.mark.slow
 def test_tables_of_all_validation_genomes_are_equal_with_one_two_and_three_ranks(
     shared, tmp_path, tables, difference_of
 ):
-    from virnucpro.cli.main import main
-
-    genomes = valid_genomes(shared)
-    assert len([group for group, _ in genomes if group == "virus"]) == 152
-    inputs = [str(path) for _, path in genomes]
+    table = tables(shared / "genomes" / "genomes.tsv")
+    rows = [row for row in table if row["split"] == "valid"]
+    assert [row["group"] for row in rows].count("virus") == 152
+    inputs = [f"{shared}/genomes/{row['group']}/{row['id']}.fa.gz" for row in rows]
     for ranks in (2, 1, 3):
         folder = str(tmp_path / f"ranks-{ranks}")
         code = main(["predict", *inputs, "-o", folder, "--devices", f"cpu:{ranks}", "-q"])

@@ -21,10 +21,9 @@ def mixed(tmp_path):
     return path
 
 
-def test_a_planned_run_answers_the_same_records(mixed, tmp_path, tables, capsys):
+def test_a_planned_run_answers_the_same_records(mixed, tmp_path, tables, capsys, called):
     one, many = tmp_path / "one", tmp_path / "many"
-    assert main(["predict", str(mixed), "-o", str(one), "--devices", "cpu:1", "-q"]) == 0
-    warned = capsys.readouterr().err
+    warned = called("predict", mixed, "-o", one, "--devices", "cpu:1", "-q", code=0).stderr
     assert main(["plan", str(mixed), "-o", str(many), "--ranks", "2", "--kind", "cpu", "-q"]) == 0
     printed = capsys.readouterr().err
     for kind in ("invalid_letters", "gaps (- and .) were removed", "sequences without a name"):
@@ -58,7 +57,7 @@ def test_a_launch_answers_mixed_files_and_fails_proteins_alone(mixed, tmp_path, 
     assert "inputs without sequences: 1" in details
 
 
-def test_a_run_without_a_score_fails_on_request(tmp_path, capsys):
+def test_a_run_without_a_score_fails_on_request(tmp_path, called):
     (tmp_path / "in").mkdir()
     short, empty = tmp_path / "in" / "short.fa", tmp_path / "in" / "empty.fa"
     short.write_bytes(b">a\nACGT\n")
@@ -66,13 +65,10 @@ def test_a_run_without_a_score_fails_on_request(tmp_path, capsys):
     one, cpu = tmp_path / "one", ["--devices", "cpu:1", "-q"]
     for path in (short, empty):
         words = ["predict", str(path), "-o", str(one), *cpu, "--force"]
-        assert main(words) == 0
-        assert "error" not in capsys.readouterr().err
-        assert main([*words, "--fail-empty"]) == 1
-        assert "error: no sequence has a result" in capsys.readouterr().err
+        assert "error" not in called(*words, code=0).stderr
+        assert "error: no sequence has a result" in called(*words, "--fail-empty", code=1).stderr
     assert json.loads((one / "run.json").read_text())["prevalence"] is None
-    assert main(["predict", str(short), "-o", str(one), "--devices", "cpu:1", "--force"]) == 0
-    printed = capsys.readouterr().err
+    printed = called("predict", short, "-o", one, "--devices", "cpu:1", "--force", code=0).stderr
     assert "scored: 1 too short. Sequences of fewer than 60 bases have no score" in printed
     assert "assumed" not in printed
     many = str(tmp_path / "many")

@@ -1,7 +1,6 @@
 """``virnucpro launch``: a folder of files; launches are stopped, killed and resumed."""
 
 import contextlib
-import csv
 import gzip
 import json
 import os
@@ -9,14 +8,13 @@ import pty
 import random
 import signal
 import subprocess
-import sys
 import time
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured, wait_until, with_fault
+from programs import VIRNUCPRO, run_captured, wait_until, with_fault
 from samples import random_records
 
 from virnucpro.cli.commands.launch_command import _advise
@@ -56,8 +54,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
 ):
     out = tmp_path / "out"
     command = ["launch", "--input-dir", folder, "--pattern", "**/*.fa*", "-o", out]
-    first = called(*command, "--devices", "cpu:2")
-    assert first.returncode == 2, first.stderr
+    first = called(*command, "--devices", "cpu:2", code=2)
     rows = rows_of(out, tables)
     assert {name: (row["status"], row["sequences"]) for name, row in rows.items()} == {
         "a.fa": ("done", "5"),
@@ -94,8 +91,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
         done = called("predict", folder / "a.fa.gz", "-o", alone, "--devices", "cpu:1", "-q")
     assert done.returncode == 0, done.stderr
     assert difference_of(alone, out / "a.fa.gz") == []
-    assert main(["status", str(out / "a.fa.gz")]) == 0
-    assert "predict, complete" in capsys.readouterr().out
+    assert "predict, complete" in called("status", out / "a.fa.gz", code=0).stdout
     assert main(["verify", str(out / "sub" / "a.fa")]) == 0
     resume = ["-o", str(out / "a.fa.gz"), "--resume", "-q", "--embeddings", "none"]
     assert main(["predict", str(folder / "a.fa.gz"), *resume]) == 0
@@ -169,7 +165,7 @@ def started(folder, out):
     [signal.SIGKILL, slow(signal.SIGTERM), slow(signal.SIGINT)],
 )
 def test_a_killed_launch_and_a_killed_worker_are_resumed(
-    signum, long_files, tmp_path, tables, capsys, no_orphan, ranks_of
+    signum, long_files, tmp_path, tables, called, no_orphan, ranks_of
 ):
     out = tmp_path / "out"
     with started(long_files, out) as process:
@@ -179,10 +175,8 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
         assert process.returncode in {-signal.SIGKILL, 128 + signum}
         no_orphan(process.pid)
     ended = segments_of(out)
-    assert main(["status", str(out / "f1.fa")]) == 2
-    assert "predict, incomplete" in capsys.readouterr().out
-    assert main(["status", str(out)]) == 2
-    assert "launch, " in (printed := capsys.readouterr().out)
+    assert "predict, incomplete" in called("status", out / "f1.fa", code=2).stdout
+    assert "launch, " in (printed := called("status", out, code=2).stdout)
     assert "left" in printed
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
@@ -237,7 +231,7 @@ def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path
     for number in range(3):
         (folder / f"f{number}").write_text("sleep 60")
     worker = Path(__file__).parents[1] / "data" / "launch_workers.py"
-    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out]
     with subprocess.Popen(
         [*command, "--devices", "cpu:2", "--worker", f"{worker}:Obedient"],
         stderr=subprocess.PIPE,
@@ -278,7 +272,7 @@ def test_a_custom_worker_shows_a_table_on_a_terminal(tmp_path):
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder),
+            *(*VIRNUCPRO, "launch", "--input-dir", folder),
             *("-o", tmp_path / "out", "--devices", "cpu:2"),
             *("--worker", f"{WORDS}:WordStatistics", "--set", "shortest=5"),
         ],
@@ -326,23 +320,20 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
     ],
 )
 def test_errors_before_the_start_have_their_exit_code(
-    folder, tmp_path, capsys, arguments, code, message
+    folder, tmp_path, called, arguments, code, message
 ):
     command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
     command += ["-o", str(tmp_path / "out")]
-    assert main([*command, "-q", *arguments]) == code
-    assert message in capsys.readouterr().err
+    assert message in called(*command, "-q", *arguments, code=code).stderr
 
 
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.timeout(1500)
 def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_orphan):
-    with (shared / "genomes" / "genomes.tsv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t"))
-    names = [
-        f"{row['id']}.fa.gz" for row in rows if (row["group"], row["split"]) == ("virus", "valid")
-    ]
+    rows = tables(shared / "genomes" / "genomes.tsv")
+    chosen = [row for row in rows if (row["group"], row["split"]) == ("virus", "valid")]
+    names = [f"{row['id']}.fa.gz" for row in chosen]
     assert len(names) == 152
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
@@ -352,7 +343,7 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
     whole = broken.read_bytes()
     broken.unlink()
     broken.write_bytes(whole[: len(whole) // 2])
-    command = [sys.executable, "-m", "virnucpro", "launch", "--input-dir", folder, "-o", out]
+    command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out]
     command += ["--pattern", "*.fa.gz", "--devices", "cpu:2"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import pytest
 from cases import TWO_THREADS, slow
-from programs import stuck_after, wait_until
+from programs import VIRNUCPRO, stuck_after, wait_until
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -93,7 +93,7 @@ def killed(killed_once, tmp_path):
     return shutil.copytree(killed_once, tmp_path / "run", symlinks=True)
 
 
-def work(folder, task="0/1", *options, program=(sys.executable, "-m", "virnucpro")):
+def work(folder, task="0/1", *options, program=VIRNUCPRO):
     """Start a task in a process of its own."""
     command = [*program, "work", folder, "--task", task, *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -129,12 +129,16 @@ def merged(folder, *options):
     return main(["merge", str(folder), "-q", *options])
 
 
+def assert_equal_results_of_merge(folder, alone):
+    assert merged(folder) == 0
+    assert_equal_results(folder, alone)
+
+
 @pytest.mark.parametrize("tasks", [slow(1), 2, slow(7)])
 def test_any_number_of_tasks_gives_the_tables_of_one_process(planned, alone, tasks):
     codes, texts = ended(*(work(planned, f"{k}/{tasks}") for k in range(tasks)))
     assert codes == [0] * tasks, texts
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
 
 
 def test_two_workers_a_task_and_another_number_of_tasks(planned, alone, capsys):
@@ -144,9 +148,8 @@ def test_two_workers_a_task_and_another_number_of_tasks(planned, alone, capsys):
     assert "every unit has a segment" in capsys.readouterr().err
     torn = next((planned / "parts").glob("*/shards/rank-*")) / "unit-000000.h5.17-0123abcd.tmp"
     torn.write_bytes(b"of a killed worker")
-    assert merged(planned) == 0
+    assert_equal_results_of_merge(planned, alone)
     assert not torn.exists()
-    assert_equal_results(planned, alone)
 
 
 def stuck(folder, number=1, task="0/1", *options):
@@ -159,8 +162,7 @@ def stuck(folder, number=1, task="0/1", *options):
 
 def test_the_units_of_a_killed_task_are_computed_by_another(killed, alone):
     assert work_here(killed, "1/2", "--copy-after", "0.5") == 0
-    assert merged(killed) == 0
-    assert_equal_results(killed, alone)
+    assert_equal_results_of_merge(killed, alone)
 
 
 @pytest.mark.slow
@@ -180,18 +182,7 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
     assert (
         "waits for those of others" in next(planned.glob("parts/*/logs/rank-0000.log")).read_text()
     )
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
-
-
-@pytest.mark.slow
-def test_a_task_without_open_units_ends_before_torch_is_imported(computed):
-    program = (
-        "import sys; from virnucpro.cli.main import main; "
-        f"assert main(['work', {str(computed)!r}]) == 0; assert 'torch' not in sys.modules"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert_equal_results_of_merge(planned, alone)
 
 
 @pytest.mark.slow
@@ -212,8 +203,7 @@ def test_a_second_attempt_continues_a_killed_one(killed, alone):
     assert work_here(killed, "0/2", "--copy-after", "100") == 0
     segments = RunDirectory(killed).segments()
     assert 1 < len(segments) == len(set(segments))
-    assert merged(killed) == 0
-    assert_equal_results(killed, alone)
+    assert_equal_results_of_merge(killed, alone)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, slow(signal.SIGUSR1)])
@@ -228,20 +218,18 @@ def test_a_stopped_task_keeps_its_finished_units(planned, alone, stop):
     assert (planned / "missing.tsv").exists()
     assert main(["rescue", str(planned), "-q"]) == 0
     assert work_here(planned) == 0
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
 
 
 @pytest.mark.slow
 def test_the_same_task_twice_at_once(planned, alone):
     codes, texts = ended(*(work(planned, "0/1", "--copy-after", "30") for _ in range(2)))
     assert codes == [0, 0], texts
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
     assert len(list((planned / "parts").iterdir())) in (1, 2)
 
 
-def test_a_damaged_segment_is_computed_again_in_the_next_round(computed, alone, capsys):
+def test_a_damaged_segment_is_computed_again_in_the_next_round(computed, alone, capsys, called):
     _, damaged = RunDirectory(computed).segments()[-1]
     damaged.write_bytes(b"")
     assert merged(computed) == 2
@@ -249,8 +237,7 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(computed, alone, 
     shown = capsys.readouterr().err
     assert advice in shown
     assert "--resume" not in shown
-    assert main(["verify", str(computed)]) == 1
-    printed = capsys.readouterr().out
+    printed = called("verify", computed, code=1).stdout
     assert f"--repair, then run virnucpro rescue {computed}, then" in printed
     assert advice in printed
     assert "--resume" not in printed
@@ -262,8 +249,7 @@ def test_a_damaged_segment_is_computed_again_in_the_next_round(computed, alone, 
     for name in TABLES:
         assert (computed / name).read_bytes() == (alone / name).read_bytes(), name
     capsys.readouterr()
-    assert main(["verify", str(computed), "--repair"]) == 0
-    assert f"removed: {damaged}" in capsys.readouterr().out
+    assert f"removed: {damaged}" in called("verify", computed, "--repair", code=0).stdout
     assert main(["verify", str(computed)]) == 0
 
 
@@ -290,11 +276,10 @@ def test_what_is_no_claim_or_no_round_stops_nothing(planned, alone, kind):
         run.round(1).write_bytes(b"")
         assert main(["rescue", str(planned), "-q"]) == 0
     assert work_here(planned) == 0
-    assert merged(planned) == 0
-    assert_equal_results(planned, alone)
+    assert_equal_results_of_merge(planned, alone)
 
 
-def test_merge_begins_the_next_round_for_missing_units(computed, capsys):
+def test_merge_begins_the_next_round_for_missing_units(computed, capsys, called):
     for _, segment in RunDirectory(computed).segments()[1:]:
         segment.unlink()
     assert main(["status", str(computed)]) == 2
@@ -309,8 +294,7 @@ def test_merge_begins_the_next_round_for_missing_units(computed, capsys):
     assert work_here(computed) == 0
     assert merged(computed, "--then-rescue") == 0
     assert RunDirectory(computed).round_numbers() == [1, 2]
-    assert main(["rescue", str(computed)]) == 0
-    assert "no unit is missing" in capsys.readouterr().out
+    assert "no unit is missing" in called("rescue", computed, code=0).stdout
 
 
 def test_one_machine_can_finish_a_run_of_many(killed, alone, fasta):
@@ -335,12 +319,11 @@ def add_working_part(folder):
     return part
 
 
-def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, capsys):
+def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, called):
     before = {path: path.lstat().st_mtime_ns for path in planned.rglob("*")}
     command = ["predict", str(fasta), "-o", str(planned), "--force", "-q"]
     for words in (command, ["verify", str(planned), "--repair"]):
-        assert main(words) == 1
-        assert "0000.00000000 on node-7" in capsys.readouterr().err
+        assert "0000.00000000 on node-7" in called(*words, code=1).stderr
     after = {path: path.lstat().st_mtime_ns for path in planned.rglob("*")}
     assert {path for path in before if after.get(path) != before[path]} <= {
         planned,
@@ -354,14 +337,13 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
 def test_an_unreadable_heartbeat_blocks_neither_status_nor_merge(
-    planned, alive, fasta, kind, capsys
+    planned, alive, fasta, kind, capsys, called
 ):
     alive.status_json.unlink()
     (os.mkfifo if kind == "pipe" else os.mkdir)(alive.status_json)
     shutil.copy(planned / "run.json", alive.run_json)
     problem = f"{alive.status_json} cannot be read (not a regular file)"
-    assert main(["status", str(planned)]) == 2
-    text = capsys.readouterr().out
+    text = called("status", planned, code=2).stdout
     assert "attempts of tasks: 1 unknown" in text
     assert f"unknown: {problem}" in text
     assert merged(planned, "--then-rescue") == 2
@@ -379,39 +361,41 @@ def test_a_folder_with_the_name_of_a_round_is_named(planned, command, capsys):
     assert f"{other} is not a regular file. Remove it" in capsys.readouterr().err
 
 
-def test_status_shows_tasks_and_lost_ones(planned, alive, capsys):
-    assert main(["status", str(planned)]) == 0
-    text = capsys.readouterr().out
+def test_status_shows_tasks_and_lost_ones(planned, alive, capsys, called):
+    text = called("status", planned, code=0).stdout
     assert "attempts of tasks: 1 working" in text
     assert "running" in text.splitlines()[0]
     RunDirectory(planned).round_claims(1).mkdir(parents=True)
     old = time.time() - 3600
     os.utime(alive.status_json, (old, old))
-    assert main(["status", str(planned)]) == 2
-    text = capsys.readouterr().out
+    text = called("status", planned, code=2).stdout
     assert "lost: 0000.00000000 on node-7, no heartbeat for 60.0 min" in text
     assert "virnucpro rescue" in text
     assert main(["status", str(planned), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["parts"][0]["state"] == "lost"
 
 
-def test_merge_during_work_says_so(planned, alive, capsys, monkeypatch):
-    assert main(["merge", str(planned)]) == 2
-    shown = capsys.readouterr().err
+def test_merge_during_work_says_so(planned, alive, called, monkeypatch):
+    shown = called("merge", planned, code=2).stderr
     assert "1 tasks work, or were lost" in shown
     assert f"Tasks still work: run virnucpro merge {planned} after" in shown
     monkeypatch.setattr(settled_parts, "__defaults__", (lambda _: alive.status_json.touch(),))
-    assert main(["merge", str(planned), "--then-rescue"]) == 2
-    assert "waiting up to 90 s" in capsys.readouterr().err
+    assert "waiting up to 90 s" in called("merge", planned, "--then-rescue", code=2).stderr
     assert RunDirectory(planned).round_numbers() == [1]
 
 
-def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monkeypatch):
+def let_time_pass(part, monkeypatch):
+    """Make a wait of a merge end at once, with an older heartbeat of a part."""
+
     def later(seconds):
-        moment = alive.status_json.stat().st_mtime - seconds
-        os.utime(alive.status_json, (moment, moment))
+        moment = part.status_json.stat().st_mtime - seconds
+        os.utime(part.status_json, (moment, moment))
 
     monkeypatch.setattr(settled_parts, "__defaults__", (later,))
+
+
+def test_a_merge_rescues_after_a_killed_task_counts_as_lost(planned, alive, monkeypatch):
+    let_time_pass(alive, monkeypatch)
     assert main(["merge", str(planned), "--then-rescue", "-q"]) == 2
     assert RunDirectory(planned).round_numbers() == [1, 2]
 
@@ -435,24 +419,18 @@ def test_a_merge_rescues_a_damaged_segment_of_a_killed_task(computed, monkeypatc
     _, path = next(iter(run.segments()))
     path.write_bytes(path.read_bytes()[:-1])
     alive.status_json.touch()
-
-    def later(seconds):
-        moment = alive.status_json.stat().st_mtime - seconds
-        os.utime(alive.status_json, (moment, moment))
-
-    monkeypatch.setattr(settled_parts, "__defaults__", (later,))
+    let_time_pass(alive, monkeypatch)
     assert merged(computed, "--then-rescue") == 2
     assert run.round_numbers() == [1, 2]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
-def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, code, alone):
+def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, called, code, alone):
     def refused(*_):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "fcntl", refused)
-    assert main(["merge", str(planned)]) == 1
-    text = capsys.readouterr().err
+    text = called("merge", planned, code=1).stderr
     assert f"{planned / 'run.lock'}: its file system has no file locks" in text
     assert "--no-lock" in text
     assert "Traceback" not in text
@@ -460,9 +438,8 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, capsys, cod
     assert main(["status", str(planned)]) == 2
 
 
-def test_another_bundle_is_refused(planned, capsys):
-    assert main(["work", str(planned), "-b", "mini-deep"]) == 1
-    text = capsys.readouterr().err
+def test_another_bundle_is_refused(planned, called):
+    text = called("work", planned, "-b", "mini-deep", code=1).stderr
     assert "bundle_fingerprint was" in text
     assert "with -b." in text
     assert "--force" not in text
@@ -470,9 +447,8 @@ def test_another_bundle_is_refused(planned, capsys):
 
 
 @pytest.mark.parametrize(("name", "code"), [("nosuch", 64), ("mini-deep", 1)])
-def test_a_round_is_not_begun_with_another_bundle(planned, capsys, name, code):
-    assert main(["rescue", str(planned), "-b", name]) == code
-    assert name in capsys.readouterr().err
+def test_a_round_is_not_begun_with_another_bundle(planned, called, name, code):
+    assert name in called("rescue", planned, "-b", name, code=code).stderr
     assert RunDirectory(planned).round_numbers() == [1]
     assert main(["rescue", str(planned), "-b", "mini", "-q"]) == 0
     assert RunDirectory(planned).round_numbers() == [1, 2]
@@ -487,22 +463,20 @@ def test_the_bundle_of_a_run_need_not_be_on_the_machine_of_its_merge(planned):
     assert read_latest_round(run).model == "/of/the/nodes/mini"
 
 
-def test_a_task_on_a_full_disk_is_started_again(planned, monkeypatch, capsys):
+def test_a_task_on_a_full_disk_is_started_again(planned, monkeypatch, called):
     """The command work has no option --resume."""
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "symlink", full)
-    assert main(["work", str(planned), "--devices", "cpu:1"]) == 1
-    shown = capsys.readouterr().err
+    shown = called("work", planned, "--devices", "cpu:1", code=1).stderr
     assert "free disk space, then rerun the command" in shown
     assert "--resume" not in shown
 
 
-def test_a_run_of_one_machine_has_no_round(alone, capsys):
-    assert main(["work", str(alone)]) == 1
-    assert "virnucpro rescue" in capsys.readouterr().err
+def test_a_run_of_one_machine_has_no_round(alone, called):
+    assert "virnucpro rescue" in called("work", alone, code=1).stderr
 
 
 def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
@@ -516,21 +490,19 @@ def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
     assert list(Path(tmp_path).iterdir()) == []
 
 
-def test_the_plan_of_an_empty_input_has_no_warning_about_workers(tmp_path, capsys):
+def test_the_plan_of_an_empty_input_has_no_warning_about_workers(tmp_path, called):
     empty, folder = tmp_path / "empty.fa", tmp_path / "run"
     empty.touch()
-    assert main(["plan", str(empty), "-o", str(folder), "-q"]) == 0
-    assert "workers" not in capsys.readouterr().err
+    assert "workers" not in called("plan", empty, "-o", folder, "-q", code=0).stderr
 
 
 @pytest.mark.parametrize("name", ["index/index.json", "index/row_lengths.npy", "run.json"])
 @pytest.mark.parametrize("command", ["work", "merge", "status", "rescue"])
-def test_a_damaged_file_is_to_be_restored(planned, name, command, capsys):
+def test_a_damaged_file_is_to_be_restored(planned, name, command, called):
     """None of these commands has an option --force."""
     path = planned / name
     path.write_bytes(path.read_bytes()[:50])
-    assert main([command, str(planned)]) == 1
-    text = capsys.readouterr().err
+    text = called(command, planned, code=1).stderr
     assert path.name in text
     assert "estore the file from a copy, or start the run anew in another folder" in text
     assert "--force" not in text

@@ -116,11 +116,10 @@ def test_no_embedded_library_has_been_changed():
         assert "</script" not in folder.joinpath(name).read_text("utf-8")
 
 
-def test_a_report_is_made_anew_from_the_folder(run, capsys):
+def test_a_report_is_made_anew_from_the_folder(run, called):
     before = run.report.read_bytes()
     run.report.unlink()
-    assert main(["report", str(run.root)]) == 0
-    assert f"written: {run.report}" in capsys.readouterr().err
+    assert f"written: {run.report}" in called("report", run.root, code=0).stderr
     same = [
         re.sub(rb"on \d{4}-.. .*? UTC", b"", text) for text in (before, run.report.read_bytes())
     ]
@@ -149,14 +148,13 @@ def test_rescore_renews_the_report(run, tmp_path):
     assert data_of(copy.report)["threshold"] > before
 
 
-def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, monkeypatch, capsys):
+def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, monkeypatch, called):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(page, "write_page", full)
     words = ["predict", str(small_fasta), "-o", str(tmp_path / "r"), "--devices", "cpu:1"]
-    assert main(words) == 0
-    printed = capsys.readouterr().err
+    printed = called(*words, code=0).stderr
     assert "the report could not be written ([Errno 28] No space left on device)" in printed
     assert f"virnucpro report {tmp_path / 'r'}" in printed
     assert main(["verify", str(tmp_path / "r")]) == 0
@@ -168,9 +166,8 @@ def test_a_partial_run_says_so(run, tmp_path):
     for _, path in copy.segments()[::2]:
         path.unlink()
     assert main(["report", str(copy.root), "-q"]) == 0
-    assert "report is partial" not in words_of(
-        copy.report
-    )  # the tables of the whole run are still there
+    # the tables of the whole run are still there
+    assert "report is partial" not in words_of(copy.report)
     assert main(["aggregate", str(copy.root), "-q"]) == 2
     text = words_of(copy.report)
     assert "This report is partial." in text
@@ -211,13 +208,12 @@ def test_a_run_that_cannot_be_reported_is_named(change, more, code, message, run
     assert re.search(message.replace("ROOT", str(copy.root)), capsys.readouterr().err, re.DOTALL)
 
 
-def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, capsys):
+def test_a_run_of_embed_gets_no_report(small_fasta, tmp_path, called):
     folder = tmp_path / "vectors"
     words = ["embed", small_fasta, "-e", "mini/nucleotide", "-o", folder, "--devices", "cpu:1"]
     assert main([*map(str, words), "-q"]) == 0
     assert not REPORTS & {path.name for path in folder.iterdir()}
-    assert main(["report", str(folder)]) == 1
-    assert "is a run of embed, which has no calls" in capsys.readouterr().err
+    assert "is a run of embed, which has no calls" in called("report", folder, code=1).stderr
 
 
 def test_a_folder_whose_name_is_no_text_has_a_report(run, tmp_path):
@@ -257,11 +253,10 @@ def test_a_folder_that_takes_no_report_is_named_with_a_way_out(run, tmp_path, mo
 
 
 @pytest.mark.usefixtures("fonts")
-def test_a_file_in_a_missing_folder_is_refused_before_the_work(run, tmp_path, capsys):
+def test_a_file_in_a_missing_folder_is_refused_before_the_work(run, tmp_path, capsys, called):
     for command, name in (("report", "r.html"), ("plot", "r.png")):
         path = tmp_path / "none" / name
-        assert main([command, str(run.root), "-o", str(path)]) == 64
-        printed = capsys.readouterr().err
+        printed = called(command, run.root, "-o", path, code=64).stderr
         assert f"{path} cannot be written: the folder {path.parent} does not exist" in printed
         assert "Errno" not in printed
         (tmp_path / name).mkdir()
@@ -321,10 +316,9 @@ def test_a_report_of_a_launch_names_the_files_it_lacks(run, tmp_path, capsys):
     assert data_of(path)["partial"][0].startswith(head)
 
 
-def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path, capsys):
+def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path, capsys, called):
     out = launched(tmp_path, one="failed")
-    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
-    printed = capsys.readouterr().err
+    printed = called("report", out, "-o", tmp_path / "all.html", code=1).stderr
     assert "one.fa: failed: why one" in printed
     assert "none of the runs has tables" in printed
     (out / "launch.json").write_text("{")
@@ -461,22 +455,20 @@ def test_the_strip_of_regions_has_its_own_label(run, tmp_path, tables):
 
 
 @pytest.mark.usefixtures("fonts")
-def test_equal_names_are_told_apart_by_their_number(run, tmp_path, capsys):
+def test_equal_names_are_told_apart_by_their_number(run, tmp_path, called):
     path = tmp_path / "x.svg"
-    assert main(["plot", str(run.root), "repeat", "-o", str(path)]) == 64
-    printed = capsys.readouterr().err
+    printed = called("plot", run.root, "repeat", "-o", path, code=64).stderr
     assert "2 sequences named repeat; choose one of them" in printed
     numbers = re.findall(r"--file small.fa --record (\d+)", printed)
     assert main(["plot", str(run.root), "repeat", "--record", numbers[1], "-o", str(path)]) == 0
     assert "repeat" in path.read_text() or path.stat().st_size > 1_000
 
 
-def test_plot_without_matplotlib_names_the_extra(run, tmp_path, monkeypatch, capsys):
+def test_plot_without_matplotlib_names_the_extra(run, tmp_path, monkeypatch, capsys, called):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["plot", str(run.root), "-o", str(tmp_path / "x.svg")]) == 64
     assert "pip install 'virnucpro[plot]'" in capsys.readouterr().err
-    assert main(["plot", str(run.root), "-o", str(tmp_path / "x.gif")]) == 64
-    assert "unknown format" in capsys.readouterr().err
+    assert "unknown format" in called("plot", run.root, "-o", tmp_path / "x.gif", code=64).stderr
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])

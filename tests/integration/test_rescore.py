@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from cases import mostly_slow
 from safetensors.torch import load_file, save_file
+from samples import files_in
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
@@ -75,12 +76,6 @@ def rule_of(folder):
     return json.loads((folder / "run.json").read_text())["calls"]
 
 
-def everything(folder):
-    return {
-        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-
-
 def test_changed_calls_are_counted(run, middle, tables, capsys):
     before = {row["seq_name"]: row["call"] for row in tables(run / "predictions.tsv")}
     assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 0
@@ -100,7 +95,7 @@ def test_changed_calls_are_counted(run, middle, tables, capsys):
     assert rule_of(run)["threshold"] == middle
 
 
-def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch, capsys):
+def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch, capsys, called):
     """Tables of the former rule beside the new rule in run.json are not reported as results."""
 
     def full(*_arguments, **_options):
@@ -110,10 +105,8 @@ def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch,
         patch.setattr("virnucpro.run.rescore.write_tables", full)
         assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 1
     capsys.readouterr()
-    assert main(["status", str(run)]) == 2
-    assert "aggregate" in capsys.readouterr().out
-    assert main(["report", str(run), "-q"]) == 1
-    assert f"virnucpro aggregate {run}" in capsys.readouterr().err
+    assert "aggregate" in called("status", run, code=2).stdout
+    assert f"virnucpro aggregate {run}" in called("report", run, "-q", code=1).stderr
     assert main(["aggregate", str(run), "-q"]) == 0
     assert main(["report", str(run), "-q"]) == 0
     assert main(["status", str(run)]) == 0
@@ -185,11 +178,10 @@ def test_a_given_prevalence_stays_with_another_rule(run, fasta, capsys):
     assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.4)
 
 
-def test_tables_of_another_rule_are_found_by_verify(run, finished, capsys):
+def test_tables_of_another_rule_are_found_by_verify(run, finished, called):
     assert main(["rescore", str(run), "--threshold", "0", "-q"]) == 0
     shutil.copy(finished / "predictions.tsv", run)
-    assert main(["verify", str(run)]) == 1
-    assert "predictions.tsv" in capsys.readouterr().out
+    assert "predictions.tsv" in called("verify", run, code=1).stdout
 
 
 def test_records_without_a_score_yet_stay_missing(run, tables, capsys):
@@ -207,10 +199,10 @@ def test_an_embed_run_is_refused_unchanged(tmp_path, capsys):
     proteins.write_text(">a\nMKLV\n")
     command = ["embed", str(proteins), "-o", str(folder), "-e", "mini-deep/protein"]
     assert main([*command, "--devices", "cpu:1", "-q"]) == 0
-    before = everything(folder)
+    before = files_in(folder)
     assert main(["rescore", str(folder), "--threshold", "0.5"]) == 64
     assert "only runs of predict have calls" in capsys.readouterr().err
-    assert everything(folder) == before
+    assert files_in(folder) == before
 
 
 @pytest.fixture(scope="module")
@@ -224,12 +216,11 @@ def uncalibrated(fasta, tmp_path_factory):
 @pytest.mark.parametrize(
     "rule", [("--preset", "sensitive"), ("--fdr", "0.1"), ("--prevalence", "auto")]
 )
-def test_a_rule_that_needs_a_calibration_is_refused_unchanged(rule, uncalibrated, tmp_path, capsys):
+def test_a_rule_that_needs_a_calibration_is_refused_unchanged(rule, uncalibrated, tmp_path, called):
     run = shutil.copytree(uncalibrated, tmp_path / "run")
-    before = everything(run)
-    assert main(["rescore", str(run), *rule]) == 64
-    assert "has no calibration" in capsys.readouterr().err
-    assert everything(run) == before
+    before = files_in(run)
+    assert "has no calibration" in called("rescore", run, *rule, code=64).stderr
+    assert files_in(run) == before
 
 
 def test_a_threshold_of_the_score_needs_no_calibration(uncalibrated, tmp_path, tables):
@@ -243,14 +234,12 @@ def test_a_threshold_of_the_score_needs_no_calibration(uncalibrated, tmp_path, t
     assert main(["verify", str(run)]) == 0
 
 
-def test_a_run_in_use_and_a_folder_without_a_run_are_refused(run, tmp_path, capsys):
-    before = everything(run)
+def test_a_run_in_use_and_a_folder_without_a_run_are_refused(run, tmp_path, called):
+    before = files_in(run)
     with run_lock(RunDirectory(run)):
-        assert main(["rescore", str(run), "--threshold", "0.5"]) == 1
-        assert "another process" in capsys.readouterr().err
-    assert {name: text for name, text in everything(run).items() if name in before} == before
-    assert main(["rescore", str(tmp_path), "--threshold", "0.5"]) == 1
-    assert str(tmp_path) in capsys.readouterr().err
+        assert "another process" in called("rescore", run, "--threshold", "0.5", code=1).stderr
+    assert files_in(run) == before
+    assert str(tmp_path) in called("rescore", tmp_path, "--threshold", "0.5", code=1).stderr
 
 
 WRONG = [
@@ -268,14 +257,10 @@ WRONG = [
 
 @pytest.mark.parametrize(("rule", "told"), WRONG)
 @pytest.mark.parametrize("command", [["rescore", "run"], ["predict", "x.fa", "-o", "run"]])
-def test_a_wrong_rule_is_wrong_usage(command, rule, told, tmp_path, monkeypatch, capsys):
+def test_a_wrong_rule_is_wrong_usage(command, rule, told, tmp_path, monkeypatch, called):
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main([*command, *rule])
-    except SystemExit as ended:  # the parser found it
-        code = ended.code
-    assert code == 64
-    assert told in capsys.readouterr().err
+    done = called(*command, *rule, code=64)
+    assert told in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -321,12 +306,11 @@ def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp
     ],
 )
 def test_a_classifier_that_does_not_fit_is_refused(
-    bundle, options, code, reason, run, fasta, tmp_path, capsys
+    bundle, options, code, reason, run, fasta, tmp_path, called
 ):
     assert not options or begin(fasta, run, "--force", *options) == 0
     words = ["rescore", str(run), "-b", bundle, "-o", str(tmp_path / "new"), "-q"]
-    assert main(words) == code
-    assert reason in capsys.readouterr().err
+    assert reason in called(*words, code=code).stderr
     assert not (tmp_path / "new").exists()
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from samples import files_in
 
 from virnucpro.cli.main import main
 from virnucpro.run.manifest import read_manifest, write_manifest
@@ -40,14 +41,6 @@ def run(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "run.lock"
-    }
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -60,12 +53,11 @@ def content(folder):
         (["{gene}", "{gene}", "absent.fa"], 1),
     ],
 )
-def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, arguments, code, capsys):
-    before = content(run)
+def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, arguments, code, called):
+    before = files_in(run)
     filled = [one.replace("{gene}", gene) for one in arguments]
-    assert main(["predict", *filled, "-o", str(run), "--force"]) == code
-    assert "error" in capsys.readouterr().err
-    assert content(run) == before
+    assert "error" in called("predict", *filled, "-o", run, "--force", code=code).stderr
+    assert files_in(run) == before
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
@@ -75,19 +67,18 @@ def test_an_input_with_the_name_of_a_run_s_own_file_is_refused(run, name, option
     path.write_text(f">gene\n{GENE}\n")
     link = run.parent / "link.fa"
     link.symlink_to(path)
-    before = content(run)
+    before = files_in(run)
     for given in (path, link):
         assert main(["predict", str(given), "-o", str(run), *option]) == 64
         assert f"the input {given} has the name of a file of the run" in capsys.readouterr().err
-    assert content(run) == before
+    assert files_in(run) == before
 
 
-def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, capsys):
+def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, called):
     path = tmp_path / "run" / "missing.tsv"
     path.parent.mkdir()
     path.write_text(f">gene\n{GENE}\n")
-    assert main(["predict", str(path), "-o", str(path.parent)]) == 64
-    assert path.name in capsys.readouterr().err
+    assert path.name in called("predict", path, "-o", path.parent, code=64).stderr
     assert path.read_text() == f">gene\n{GENE}\n"
 
 
@@ -105,7 +96,7 @@ def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, capsys):
         "logs/rank-0000.log",
     ],
 )
-def test_a_named_pipe_in_the_place_of_a_file_is_refused(run, gene, name, capsys):
+def test_a_named_pipe_in_the_place_of_a_file_is_refused(run, gene, name, called):
     path = run / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
@@ -117,15 +108,13 @@ def test_a_named_pipe_in_the_place_of_a_file_is_refused(run, gene, name, capsys)
         ["predict", gene, "-o", str(run), "--resume"],
         ["predict", gene, "-o", str(run), "--force"],
     ):
-        assert main(command) == 1
-        assert f"{path} is not a regular file. Remove it" in capsys.readouterr().err
+        assert f"{path} is not a regular file. Remove it" in called(*command, code=1).stderr
 
 
-def test_a_folder_in_the_place_of_a_file_is_refused(run, capsys):
+def test_a_folder_in_the_place_of_a_file_is_refused(run, called):
     (run / "predictions.tsv").unlink()
     (run / "predictions.tsv").mkdir()
-    assert main(["verify", str(run)]) == 1
-    assert "predictions.tsv is not a regular file" in capsys.readouterr().err
+    assert "predictions.tsv is not a regular file" in called("verify", run, code=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -133,7 +122,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused(run, capsys):
     [["--extract", "ambiguous,viral"], ["--compress"], ["--preset", "sensitive"]],
 )
 def test_a_run_whose_new_choice_is_not_written_yet_is_not_complete(
-    run, gene, choice, monkeypatch, capsys
+    run, gene, choice, monkeypatch, called
 ):
     def interrupted(*_arguments, **_options):
         raise OSError(errno.ENOSPC, "no space left")
@@ -142,8 +131,7 @@ def test_a_run_whose_new_choice_is_not_written_yet_is_not_complete(
     with monkeypatch.context() as patched:
         patched.setattr("virnucpro.run.outputs.write_extract", interrupted)
         assert main([*resume, *choice]) == 1
-    assert main(["status", str(run)]) == 2
-    assert "to write the tables: virnucpro aggregate" in capsys.readouterr().out
+    assert "to write the tables: virnucpro aggregate" in called("status", run, code=2).stdout
     assert main(resume) == 0
     assert main(["status", str(run)]) == 0
 
@@ -164,30 +152,31 @@ def test_force_replaces_the_run(run, gene, tmp_path):
     assert not (run / "index.next").exists()
 
 
-def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, capsys):
+def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, called):
     (run / "run.json").write_text("{")
-    assert main(["verify", str(run)]) == 1
-    assert "--force" not in capsys.readouterr().out
+    assert "--force" not in called("verify", run, code=1).stdout
     assert main(["predict", gene, "-o", str(run), "--force"]) == 1
 
 
-@pytest.mark.parametrize("name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json"])
+@pytest.mark.parametrize(
+    "name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json", "thesis.txt"]
+)
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
-def test_other_files_with_the_names_of_a_run_are_kept(gene, tmp_path, capsys, name, option):
+def test_other_files_are_kept_also_with_the_names_of_a_run(gene, tmp_path, capsys, name, option):
     precious = tmp_path / "project" / name
     precious.parent.mkdir(parents=True)
     precious.write_text("{}")
     assert main(["predict", gene, "-o", str(tmp_path / "project"), *option]) == 1
     assert name.split("/", maxsplit=1)[0] in capsys.readouterr().err
-    assert content(tmp_path / "project") == {name: b"{}"}
+    assert files_in(tmp_path / "project") == {name: b"{}"}
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
 def test_a_run_that_lost_its_manifest_is_not_cleared(run, gene, option):
     (run / "run.json").unlink()
-    before = content(run)
+    before = files_in(run)
     assert main(["predict", gene, "-o", str(run), *option]) == 1
-    assert content(run) == before
+    assert files_in(run) == before
 
 
 def test_a_run_killed_before_its_index_was_complete_is_resumed(run, gene, finished):
@@ -215,14 +204,13 @@ def test_all_changes_of_a_resume_are_written_at_once(run, gene, monkeypatch):
     assert found.input_stamps[0].mtime_ns == Path(gene).stat().st_mtime_ns
 
 
-def test_the_index_of_another_run_is_refused(run, gene, tmp_path, capsys):
+def test_the_index_of_another_run_is_refused(run, gene, tmp_path, called):
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}A\n")
     assert main(["predict", str(other), "-o", str(tmp_path / "two"), "-q"]) == 0
     shutil.rmtree(run / "index")
     shutil.copytree(tmp_path / "two" / "index", run / "index")
-    assert main(["predict", gene, "-o", str(run), "--resume"]) == 1
-    assert "another run" in capsys.readouterr().err
+    assert "another run" in called("predict", gene, "-o", run, "--resume", code=1).stderr
 
 
 def test_a_closed_standard_input_is_an_error(tmp_path):

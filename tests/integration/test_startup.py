@@ -24,44 +24,37 @@ from virnucpro.run.predict_job import predict_job
 EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "xopen", "rich", "pynvml"}
-COMMANDS = ["predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"]
-COMMANDS += [
+COMMANDS = [
+    *("predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"),
     *("plan", "work", "merge", "rescue", "submit", "cite", "completion"),
-    "rescore",
-    "report",
-    "plot",
-    "train",
-    "evaluate",
-    "launch",
-    "bundle",
-    "bundle fetch",
-    "bundle import",
-    "bundle verify",
+    *("rescore", "report", "plot", "train", "evaluate", "launch"),
+    *("bundle", "bundle fetch", "bundle import", "bundle verify"),
 ]
 
 CASES = {
-    "help": (["--help"], ExitCode.OK, NOTHING),
-    "wrong usage": (["predict", "--nonsense"], ExitCode.USAGE, NOTHING),
-    "status": (["status", "{run}"], ExitCode.PARTIAL, ENCODERS | {"h5py", "safetensors"}),
-    "frames": (["frames", EXAMPLE, "-o", "{new}"], ExitCode.OK, ENCODERS | {"h5py"}),
-    "bundle list": (["bundle", "list"], ExitCode.OK, ENCODERS | {"h5py"}),
-    "bundle show": (["bundle", "show", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
-    "fetch of an unknown name": (["bundle", "fetch", "none"], ExitCode.USAGE, ENCODERS | {"h5py"}),
-    "import of no file": (["bundle", "import", "none"], ExitCode.FAILED, ENCODERS | {"h5py"}),
-    "bundle verify": (["bundle", "verify", "mini"], ExitCode.OK, ENCODERS | {"h5py"}),
-    "pack into a folder": (
-        ["bundle", "pack", "mini", "-o", "{run}"],
-        ExitCode.USAGE,
-        ENCODERS | {"h5py"},
+    "help": ("--help", ExitCode.OK, NOTHING),
+    "wrong usage": ("predict --nonsense", ExitCode.USAGE, NOTHING),
+    "status": ("status {run}", ExitCode.PARTIAL, ENCODERS | {"h5py", "safetensors"}),
+    "frames": ("frames {example} -o {new}", ExitCode.OK, ENCODERS | {"h5py"}),
+    "bundle list": ("bundle list", ExitCode.OK, ENCODERS | {"h5py"}),
+    "bundle show": ("bundle show mini", ExitCode.OK, ENCODERS | {"h5py"}),
+    "fetch of an unknown name": ("bundle fetch none", ExitCode.USAGE, ENCODERS | {"h5py"}),
+    "import of no file": ("bundle import none", ExitCode.FAILED, ENCODERS | {"h5py"}),
+    "bundle verify": ("bundle verify mini", ExitCode.OK, ENCODERS | {"h5py"}),
+    "pack into a folder": ("bundle pack mini -o {run}", ExitCode.USAGE, ENCODERS | {"h5py"}),
+    "bench of an unknown size": ("bench -m none", ExitCode.USAGE, ENCODERS),
+    "evaluate without labels": ("evaluate -o {new}", ExitCode.USAGE, ENCODERS | {"h5py"}),
+    "evaluate, fragments alone": (
+        "evaluate --viral {example} --non-viral {hosts} -o {cut} --fragments-only",
+        *(ExitCode.OK, ENCODERS | {"sklearn", "matplotlib", "scipy"}),
     ),
-    "bench of an unknown size": (["bench", "-m", "none"], ExitCode.USAGE, ENCODERS),
-    "evaluate without labels": (["evaluate", "-o", "{new}"], ExitCode.USAGE, ENCODERS | {"h5py"}),
-    "parity of an unknown bundle": (["parity", "-b", "none"], ExitCode.USAGE, ENCODERS),
-    "rescore": (["rescore", "{run}"], ExitCode.PARTIAL, ENCODERS),
-    "verify": (["verify", "{run}"], ExitCode.PARTIAL, ENCODERS),
-    "aggregate": (["aggregate", "{run}"], ExitCode.PARTIAL, ENCODERS),
-    "no such input": (["predict", "{new}.fa", "-o", "{new}"], ExitCode.FAILED, ENCODERS),
-    "a run that is there": (["predict", EXAMPLE, "-o", "{run}"], ExitCode.FAILED, ENCODERS),
+    "parity of an unknown bundle": ("parity -b none", ExitCode.USAGE, ENCODERS),
+    "rescore": ("rescore {run}", ExitCode.PARTIAL, ENCODERS),
+    "verify": ("verify {run}", ExitCode.PARTIAL, ENCODERS),
+    "aggregate": ("aggregate {run}", ExitCode.PARTIAL, ENCODERS),
+    "work in a run of one machine": ("work {run}", ExitCode.FAILED, ENCODERS),
+    "no such input": ("predict {new}.fa -o {new}", ExitCode.FAILED, ENCODERS),
+    "a run that is there": ("predict {example} -o {run}", ExitCode.FAILED, ENCODERS),
 }
 """Command line, exit code, modules that neither it nor a case before may import."""
 
@@ -128,8 +121,10 @@ def test_the_program_imports_no_heavy_module_for_its_version():
 
 
 def test_a_command_imports_only_what_it_needs(answers_of, run_folder, tmp_path):
-    names = {"run": run_folder, "new": tmp_path / "new"}
-    commands = {case: [word.format(**names) for word in CASES[case][0]] for case in CASES}
+    names = {name: tmp_path / name for name in ("new", "cut", "hosts")}
+    names |= {"run": run_folder, "example": EXAMPLE}
+    names["hosts"].write_text(f">host\n{'ACGTTGCA' * 200}\n")
+    commands = {case: line.format(**names).split() for case, (line, _, _) in CASES.items()}
     for case, (code, errors, modules) in answers_of(commands).items():
         _, wanted, forbidden = CASES[case]
         assert code == wanted, f"{case}: {errors}"
@@ -196,9 +191,7 @@ def test_runs_of_mini_never_import_torch(answers_of, tmp_path):
     }
     for name, (code, errors, modules) in answers_of(commands).items():
         assert code == ExitCode.OK, f"{name}: {errors}"
-        if (
-            name == "small"
-        ):  # computes in its own process; the package versions need no email parser
+        if name == "small":  # computes in its own process; its versions need no email parser
             assert {"multiprocessing", "email"}.isdisjoint(modules)
     classify = f"import virnucpro; print(len(virnucpro.classify({EXAMPLE!r}).records))"
     done = run_captured(sys.executable, "-c", classify)
@@ -206,37 +199,21 @@ def test_runs_of_mini_never_import_torch(answers_of, tmp_path):
 
 
 NEED_MODELS = {
-    "bundle mini-deep": ["predict", EXAMPLE, "-b", "mini-deep", "-o", "{new}"],
-    "bundle mini-deep of launch": [
-        *("launch", "--input-dir", "{folder}", "-b", "mini-deep", "-o", "{new}"),
-    ],
-    "bundle mini-deep of plan": ["plan", EXAMPLE, "-b", "mini-deep", "-o", "{new}"],
-    "bundle mini-deep of evaluate": [
-        *(
-            "evaluate",
-            "--viral",
-            EXAMPLE,
-            "--non-viral",
-            "{fasta}",
-            "-b",
-            "mini-deep",
-            "-o",
-            "{new}",
-        ),
-    ],
-    "the encoder mini-deep/protein": [
-        *("embed", "{fasta}", "-e", "mini-deep/protein", "-o", "{new}"),
-    ],
-    "the encoder {folder}": ["embed", "{fasta}", "-e", "{folder}", "-o", "{new}"],
-    "--format pt": [
-        *("embed", EXAMPLE, "-e", "mini/nucleotide", "--format", "pt", "-o", "{new}"),
-    ],
-    "train": ["train", "--viral", EXAMPLE, "--non-viral", "{fasta}", "-o", "{new}"],
-    "parity": ["parity"],
-    "bench": ["bench"],
-    "bundle verify --golden": ["bundle", "verify", "mini-deep", "--golden"],
-    "bundle fetch": ["bundle", "fetch", "virnucpro-500"],
-    "bundle import": ["bundle", "import", EXAMPLE],
+    "bundle mini-deep": "predict {example} -b mini-deep -o {new}",
+    "bundle mini-deep of launch": "launch --input-dir {folder} -b mini-deep -o {new}",
+    "bundle mini-deep of plan": "plan {example} -b mini-deep -o {new}",
+    "bundle mini-deep of evaluate": (
+        "evaluate --viral {example} --non-viral {fasta} -b mini-deep -o {new}"
+    ),
+    "the encoder mini-deep/protein": "embed {fasta} -e mini-deep/protein -o {new}",
+    "the encoder {folder}": "embed {fasta} -e {folder} -o {new}",
+    "--format pt": "embed {example} -e mini/nucleotide --format pt -o {new}",
+    "train": "train --viral {example} --non-viral {fasta} -o {new}",
+    "parity": "parity",
+    "bench": "bench",
+    "bundle verify --golden": "bundle verify mini-deep --golden",
+    "bundle fetch": "bundle fetch virnucpro-500",
+    "bundle import": "bundle import {example}",
 }
 """Beginning of the message up to " of ", and command line."""
 
@@ -247,8 +224,8 @@ def test_what_needs_torch_names_the_extra_and_writes_nothing(answers_of, tmp_pat
     folder.mkdir()
     fasta = shutil.copy(EXAMPLE, folder)
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    names = {"folder": folder, "fasta": fasta, "new": tmp_path / "new"}
-    commands = {case: [word.format(**names) for word in NEED_MODELS[case]] for case in NEED_MODELS}
+    names = {"folder": folder, "fasta": fasta, "new": tmp_path / "new", "example": EXAMPLE}
+    commands = {case: line.format(**names).split() for case, line in NEED_MODELS.items()}
     for case, (code, errors, _) in answers_of(commands).items():
         assert code == ExitCode.USAGE, errors
         subject = case.format(**names).partition(" of ")[0]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_process")
 
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
-NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 4, "batch": 256, "warm_up": 2}
+NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 2, "batch": 256, "warm_up": 1}
 NETWORK |= {"learning_rate": 0.02}
 """Small networks and few steps: these classes differ in their GC content alone."""
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
@@ -59,8 +59,24 @@ def labels(tmp_path_factory):
 
 def command(labels, folder, *options):
     words = ["train", "--labels", labels, "-o", folder, "--devices", "cpu:1", "-q"]
-    network = "--hidden=32,16 --members=2 --epochs=4 --batch=256 --warm-up=2 --learning-rate=.02"
-    return list(map(str, [*words, *network.split(), *options]))
+    network = {**NETWORK, "hidden": "32,16"}
+    words += [f"--{name.replace('_', '-')}={value}" for name, value in network.items()]
+    return list(map(str, [*words, *options]))
+
+
+@pytest.fixture
+def until_drawing(monkeypatch):
+    """Return a function that runs the command until it draws windows, after all checks."""
+
+    def stop(*_, **__):
+        raise KeyError
+
+    def run(words):
+        monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", stop)
+        with pytest.raises(KeyError):
+            main([*map(str, words)])
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +152,7 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
 def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     trained, labels, tmp_path, monkeypatch
 ):
-    """Training ends in the last fold; the file of the first is damaged."""
+    """Training ends in the last fold; the file of the first is damaged; the function resumes it."""
     folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors and three folds are kept
     shutil.rmtree(folder / "bundle")
     for number in (4, 5):
@@ -158,19 +174,16 @@ def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
     assert not (folder / "bundle").exists()
-    assert main(command(labels, folder, "--resume")) == 0
+    options = {"labels": labels, "devices": "cpu:1", "quiet": True, **NETWORK}
+    assert virnucpro.train(folder, resume=True, **options) == folder / "bundle"
     assert len(trained_folds) == 2 + 2  # folds 1 and 5
     for name in ("head.safetensors", "bundle.json"):
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 
 
-def test_the_function_trains_as_the_command(trained, labels, tmp_path):
-    before = (trained / "bundle/bundle.json").read_bytes()
-    options = {"labels": labels, "devices": "cpu:1", "quiet": True, **NETWORK}
-    folder = virnucpro.train(trained, resume=True, **options)
-    assert (folder / "bundle.json").read_bytes() == before
+def test_the_function_refuses_other_settings_as_the_command_does(trained, labels, tmp_path):
     with pytest.raises(virnucpro.VirnucproError, match="epochs"):
-        virnucpro.train(trained, resume=True, **options | {"epochs": 5})
+        virnucpro.train(trained, resume=True, labels=labels, **NETWORK | {"epochs": 5})
     with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
         virnucpro.train(tmp_path / "other", label=labels)
     with pytest.raises(virnucpro.UsageError, match="not lengths"):
@@ -192,35 +205,33 @@ def test_the_function_trains_as_the_command(trained, labels, tmp_path):
     ids=["equal", "inside a longer one", "part", "part of the other label"],
 )
 def test_a_sequence_similar_to_another_group_is_refused(
-    split, source, made, reason, labels, tmp_path, capsys
+    split, source, made, reason, labels, tmp_path, called
 ):
     bases = labels.with_name(f"{source}.fa").read_text().splitlines()[1]
     labels.with_name("new.fa").write_text(f">new\n{made(bases)}\n")
     table = labels.with_name("similar.tsv")
     table.write_text(f"{labels.read_text()}new.fa\tviral\tnew\t{split}\n")
-    assert main(command(table, tmp_path / "toy")) == 1
-    assert reason in capsys.readouterr().err
+    assert reason in called(*command(table, tmp_path / "toy"), code=1).stderr
     assert not (tmp_path / "toy").exists()
 
 
-def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, monkeypatch, capsys):
+def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, until_drawing, capsys):
     table = changed(labels, "leak-2.tsv", ("held-viral.fa", "viral-copy.fa"))
     labels.with_name("viral-copy.fa").write_text(labels.with_name("viral-3.fa").read_text())
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
-    with pytest.raises(KeyError):
-        main([one for one in command(table, tmp_path / "toy", "--allow-similar") if one != "-q"])
+    words = command(table, tmp_path / "toy", "--allow-similar")
+    until_drawing([one for one in words if one != "-q"])
     assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
 
 
-def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypatch, capsys):
+def test_fasta_files_of_each_class_are_a_training_set(
+    labels, tmp_path, until_drawing, capsys, called
+):
     folder = labels.parent
     sides = {side: [folder / f"{side}-{one}.fa" for one in range(N_GROUPS)] for side in SIDES}
     joined = tmp_path / "hosts.fa"
     joined.write_text("".join(path.read_text() for path in sides["non-viral"]))
     words = ["train", "--viral", *sides["viral"], "--non-viral", joined, "-o", tmp_path / "toy"]
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
-    with pytest.raises(KeyError):
-        main([*map(str, words), "--devices", "cpu:1"])
+    until_drawing([*words, "--devices", "cpu:1"])
     assert "each record is a group of its own" in capsys.readouterr().err
     genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
     assert [one[:3] for one in genomes[-2:]] == [
@@ -228,22 +239,19 @@ def test_fasta_files_of_each_class_are_a_training_set(labels, tmp_path, monkeypa
     ]
     assert genomes[0][:3] == ["viral-0", "virus", "viral-0/viral-0"]
     few = [*map(str, words[:4]), "--non-viral", str(joined), "-o", str(tmp_path / "few")]
-    assert main([*few, "-q"]) == 1
-    assert "2 groups of viral sequences" in capsys.readouterr().err
+    assert "2 groups of viral sequences" in called(*few, "-q", code=1).stderr
 
 
 @pytest.mark.parametrize(
     "options", [(), ("--labels", "x", "--viral", "x"), ("--viral", "x", "--split", "y")]
 )
-def test_labels_are_given_in_one_way(options, tmp_path, capsys):
-    assert main(["train", "-o", str(tmp_path / "toy"), *options]) == 64
-    assert "--labels" in capsys.readouterr().err
+def test_labels_are_given_in_one_way(options, tmp_path, called):
+    assert "--labels" in called("train", "-o", tmp_path / "toy", *options, code=64).stderr
 
 
-def test_other_settings_are_refused(trained, labels, capsys):
+def test_other_settings_are_refused(trained, labels, capsys, called):
     before = json.loads((trained / "train.json").read_bytes())
-    assert main(command(labels, trained)) == 1
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in called(*command(labels, trained), code=1).stderr
     assert main(command(labels, trained, "--resume", "--seed", "2", "--dropout", "0")) == 1
     assert "other sequences or options (seed, dropout)" in capsys.readouterr().err
     assert json.loads((trained / "train.json").read_bytes()) == before
@@ -374,22 +382,19 @@ def changed(labels, name, *pairs):
         ),
     ],
 )
-def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, capsys):
+def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, called):
     text = labels.read_text().replace("\r\n", "\n")
     labels.write_text(text)
     table = changed(labels, "contradiction.tsv", *pairs)
-    assert main(command(table, tmp_path / "toy")) == 1
-    assert reason in capsys.readouterr().err
+    assert reason in called(*command(table, tmp_path / "toy"), code=1).stderr
     assert not (tmp_path / "toy").exists()
 
 
-def test_any_words_are_labels_and_classes(labels, tmp_path, monkeypatch, capsys, tables):
+def test_any_words_are_labels_and_classes(labels, tmp_path, until_drawing, capsys, tables):
     pairs = (("\tviral\tviral-0\t", "\tphage\tviral-0\t"), ("\tviral\t", "\trna_virus\t"))
     table = changed(labels, "words.tsv", *pairs, ("\tnon-viral\t", "\thost\t"))
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
     named = ("--viral-labels", "phage,rna_virus")
-    with pytest.raises(KeyError):
-        main(command(table, tmp_path / "toy", *named))
+    until_drawing(command(table, tmp_path / "toy", *named))
     genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
     assert {(kingdom, source) for _, kingdom, _, source, _ in genomes} == {
         ("virus", "phage"),
@@ -410,19 +415,13 @@ def test_any_words_are_labels_and_classes(labels, tmp_path, monkeypatch, capsys,
     }
 
 
-def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, monkeypatch):
+def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, until_drawing):
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("virnucpro.lab.training.train.draw_training_windows", refuse)
-    with pytest.raises(KeyError):
-        main(command(labels, folder, "--force"))
+    until_drawing(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "bundle").exists()
-
-
-def refuse(*_, **__):
-    raise KeyError
 
 
 def test_a_training_in_use_is_refused(trained, labels, capsys):
