@@ -181,3 +181,22 @@ def test_a_mate_that_is_too_long_is_an_error(files):
     message = r"record 1: a mate of \d+ letters is too long for paired reads; give a larger"
     with pytest.raises(InputError, match=message):
         virnucpro.classify(["R1.fq", "R2.fq"], paired=True, max_record=20)
+
+
+def test_a_pair_with_an_empty_mate_is_judged_by_the_other_mate(tmp_path, tables):
+    mates = [b"", FRAGMENTS[0], FRAGMENTS[1], b"-" * 9, FRAGMENTS[2], b"", b"", b""]
+    reads = [(b"r%d/%d" % (k // 2, 1 + k % 2), mate) for k, mate in enumerate(mates)]
+    path, single = tmp_path / "both.fa", tmp_path / "single.fa"
+    path.write_bytes(b"".join(b">%s\n%s\n" % read for read in reads))
+    single.write_bytes(b"".join(b">s%d\n%s\n" % (k, one) for k, one in enumerate(FRAGMENTS[:3])))
+    how = {"outdir": tmp_path / "pairs", "extract": (*WANTED, "not_scored")}
+    with pytest.warns(UserWarning, match="gaps"):
+        virnucpro.classify(path, interleaved=True, **how)
+    virnucpro.classify(single, outdir=tmp_path / "single")
+    *rows, empty = tables(tmp_path / "pairs/predictions.tsv")
+    for row, alone in zip(rows, tables(tmp_path / "single/predictions.tsv"), strict=True):
+        for column in ("length", "score", "calibrated_probability"):
+            assert row[column] == alone[column]
+    assert empty["status"] == "too_short"
+    extracts = b"".join(one.read_bytes() for one in (tmp_path / "pairs").glob("*.fasta"))
+    assert extracts.count(b"mate=1") == extracts.count(b"mate=2") == 4

@@ -39,7 +39,7 @@ from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.sequences.mates import joint_letters
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
-from virnucpro.sequences.windows import piece_bounds
+from virnucpro.sequences.windows import have_two_mates, piece_bounds
 
 _OFFSETS = np.array([0, 1, 2, 0, 1, 2, 0, 0])
 _FORWARD = np.array([True, True, True, False, False, False, True, True])
@@ -118,7 +118,8 @@ class SequenceIndex:
         if self.mate_lengths is not None:
             joints = joint_letters(self.record_lengths, self.mate_lengths)
             self.record_letters = self.record_lengths - joints
-            self.judged_letters = self.record_letters // (1 + (joints > 0))
+            pairs = have_two_mates(self.record_lengths, self.mate_lengths, joints)
+            self.judged_letters = self.record_letters // (1 + pairs)
         self.record_status: ByteArray = self._values["record_status"]
         self.record_first_window: IntArray = self._values["record_first_window"]
         self.record_first_piece: IntArray = self._values["record_first_piece"]

@@ -22,7 +22,13 @@ from virnucpro.sequences.translation import (
     peptide,
     reverse_complement,
 )
-from virnucpro.sequences.windows import Windows, count_pieces, piece_bounds, tile_all
+from virnucpro.sequences.windows import (
+    Windows,
+    count_pieces,
+    have_two_mates,
+    piece_bounds,
+    tile_all,
+)
 
 WINDOW_ITEM: Final = len(FRAMES)
 """Code in `item_frame` of an item that is a whole window."""
@@ -119,14 +125,15 @@ def cut_records(
 ) -> Pieces:
     """Cut the records with an item into pieces; `status` is that of `divide_records`.
 
-    A pair has two pieces at least; `mates` and `joints` are as in `piece_bounds`.
+    A pair of mates with letters has two pieces at least; `mates` and `joints` are as in
+    `piece_bounds`.
     """
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     per_record = np.zeros(len(lengths), np.int64)
     if spec.piece is not None:
         scorable = status == RecordStatus.SCORABLE
         per_record[scorable] = count_pieces(lengths[scorable], spec.piece)
-        pairs = scorable & (joints > 0)
+        pairs = scorable & have_two_mates(lengths, mates, joints)
         per_record[pairs] = np.maximum(per_record[pairs], 2)
     first = np.concatenate(([0], np.cumsum(per_record)))
     start, end = piece_bounds(first, lengths, np.arange(first[-1]), mates, joints)

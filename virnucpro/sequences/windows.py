@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeGuard, get_args
 
 import numpy as np
 
-from virnucpro.arrays import IntArray
+from virnucpro.arrays import BoolArray, IntArray
 
 Tiling = Literal["published", "even"]
 TILINGS: tuple[Tiling, ...] = get_args(Tiling)
@@ -125,12 +125,19 @@ def count_pieces(lengths: IntArray, piece: int) -> IntArray:
     return -(-lengths // piece)
 
 
+def have_two_mates(lengths: IntArray, mates: IntArray, joints: IntArray) -> BoolArray:
+    """Return ``(n_records,)``: whether a record has two mates with letters; see `piece_bounds`."""
+    pairs: BoolArray = (joints > 0) & (mates > 0) & (mates + joints < lengths)
+    return pairs
+
+
 def piece_bounds(
     first: IntArray, lengths: IntArray, pieces: IntArray, mates: IntArray, joints: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return start and end of pieces within their records, each ``(n,)`` int64, in bases.
 
-    The two pieces of a pair of reads are its mates.
+    The two pieces of a pair of reads are its mates. If one mate is empty, the joint belongs to no
+    piece.
 
     Parameters
     ----------
@@ -146,7 +153,10 @@ def piece_bounds(
     """
     record = np.searchsorted(first, pieces, side="right") - 1
     place, number = pieces - first[record], first[record + 1] - first[record]
-    start, end = (step * lengths[record] // number for step in (place, place + 1))
-    between = (joints[record] > 0) & (number == 2)
-    start = np.where(between & (place == 1), mates[record] + joints[record], start)
-    return start, np.where(between & (place == 0), mates[record], end)
+    length, mate, joint = lengths[record], mates[record], joints[record]
+    low = np.where((joint > 0) & (mate == 0), joint, 0)
+    high = np.where((joint > 0) & (mate + joint == length), mate, length)
+    start, end = (low + step * (high - low) // number for step in (place, place + 1))
+    between = have_two_mates(length, mate, joint) & (number == 2)
+    start = np.where(between & (place == 1), mate + joint, start)
+    return start, np.where(between & (place == 0), mate, end)

@@ -111,7 +111,6 @@ def fit_head(
         If viral and non-viral windows cannot be separated.
     """
     torch.set_num_threads(1)  # other numbers of threads sum in another order
-    torch.use_deterministic_algorithms(mode=True)
     draws = min(network.draws, network.epochs * len(windows.crops.bases))
     settings = replace(network, draws=draws)
     crop_features, pieces = windows.split(features)
