@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
@@ -154,14 +155,9 @@ def _read(stream: BinaryIO, size: int, path: Input) -> bytes:
 
 
 def _decompress(blocks: Iterator[bytes], compression: str, path: Input) -> Iterator[bytes]:
-    from xopen import xopen  # noqa: PLC0415 - for compressed files only
-
-    source = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
+    decompressed = _of_streams if compression in {"bz2", "xz"} else _of_xopen
     try:
-        # threads=0, because with threads xopen starts an external program for each file.
-        with xopen(source, "rb", threads=0, format=compression) as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                yield block
+        yield from decompressed(blocks, compression)
     except InputError:
         raise
     except Exception as error:
@@ -170,6 +166,58 @@ def _decompress(blocks: Iterator[bytes], compression: str, path: Input) -> Itera
             f"{path}: the {compression} data are damaged or cut off ({error}); "
             "copy or download the file again"
         ) from error
+
+
+def _of_xopen(blocks: Iterator[bytes], compression: str) -> Iterator[bytes]:
+    from xopen import xopen  # noqa: PLC0415 - for compressed files only
+
+    source = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
+    # threads=0, because with threads xopen starts an external program for each file.
+    with xopen(source, "rb", threads=0, format=compression) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+
+
+def _of_streams(blocks: Iterator[bytes], compression: str) -> Iterator[bytes]:
+    """Decompress the streams of a bzip2 or xz file.
+
+    The file objects of `bz2` and `lzma` end without an error at the first stream with a damaged
+    header.
+    """
+    module = import_module("bz2" if compression == "bz2" else "lzma")
+    new = module.BZ2Decompressor if compression == "bz2" else module.LZMADecompressor
+    decompressor = new()
+    for block in blocks:
+        data = block
+        while True:
+            if decompressor.eof:
+                data = data.lstrip(b"\0") if compression == "xz" else data  # padding of streams
+                if not data:
+                    break
+                decompressor = new()
+            if text := decompressor.decompress(data, _BLOCK_BYTES):
+                yield text
+            data = decompressor.unused_data
+            if not decompressor.eof and decompressor.needs_input:
+                break
+    if not decompressor.eof:
+        raise EOFError("the data end within a stream")
+
+
+_BGZF_END: Final = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
+"""The empty block that ends a BGZF file. Source: SAM specification, section 4.1.2."""
+
+
+def lacks_bgzf_end(path: str) -> bool:
+    """Return whether a file on disk is BGZF without its last block: it is probably cut off."""
+    with suppress(OSError):
+        if os.path.isfile(path):  # noqa: PTH113 - no error for any text
+            with Path(path).open("rb") as stream:
+                start = stream.read(len(_BGZF_END))
+                stream.seek(-min(len(_BGZF_END), os.fstat(stream.fileno()).st_size), os.SEEK_END)
+                is_bgzf = start[:4] == _BGZF_END[:4] and start[10:16] == _BGZF_END[10:16]
+                return is_bgzf and stream.read() != _BGZF_END
+    return False
 
 
 MAX_RECORD = 1_000_000_000

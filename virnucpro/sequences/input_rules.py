@@ -5,6 +5,7 @@ Trouble in a record concerns this record alone, as long as most records of its f
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from virnucpro.arrays import IntArray
 from virnucpro.console import encoded_name, shortened
 from virnucpro.errors import InputError, UsageError
-from virnucpro.sequences.entries import MAX_RECORD
+from virnucpro.sequences.entries import MAX_RECORD, lacks_bgzf_end
 from virnucpro.sequences.records import UNNAMED, Alphabet, Record
 from virnucpro.sequences.spec import InputFile
 
@@ -88,6 +89,15 @@ class _File:
     invalid: list[str] = field(default_factory=list)
     n_invalid: int = 0
     qualities: IntArray = field(default_factory=lambda: np.zeros(256, np.int64))
+
+    def cut_off(self) -> str:
+        """Return a warning if the file is BGZF without its last block, else ""."""
+        if not lacks_bgzf_end(self.path):
+            return ""
+        return (
+            f"{self.path}: the block that ends a BGZF file is missing, so the file is probably cut "
+            "off; compare its size with that of the source"
+        )
 
     def noise(self) -> str:
         """Return a warning if long reads have many errors by their qualities, else ""."""
@@ -265,7 +275,8 @@ class InputNotes:
                 "qualities with characters outside ! to ~, which FASTQ does not allow (first: "
                 f"{self._invalid_qualities}). The sequences are written as FASTA"
             )
-        yield from filter(None, (file.noise() for file in self._files))
+        of_files = ((file.cut_off(), file.noise()) for file in self._files)
+        yield from filter(None, chain.from_iterable(of_files))
         if n_repeated:
             yield (
                 f"sequences with the name of an earlier sequence: {n_repeated:,} (first: "

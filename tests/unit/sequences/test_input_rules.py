@@ -1,4 +1,5 @@
 import random
+import zlib
 
 import pytest
 from hypothesis import given
@@ -151,3 +152,21 @@ def test_long_reads_with_many_errors_give_a_warning(qualities, told, write, tmp_
     assert len(found) == len(told)
     for text, part in zip(found, told, strict=True):
         assert text.startswith(f"{path}: mean error rate of long reads by qualities {part}")
+
+
+BGZF_END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
+
+
+def bgzf(text):
+    packed = zlib.compress(text, wbits=-15)
+    size = len(packed) + 25  # of the block, minus one
+    head = BGZF_END[:16] + size.to_bytes(2, "little")
+    return head + packed + zlib.crc32(text).to_bytes(4, "little") + len(text).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(("end", "warned"), [(b"", True), (BGZF_END, False)])
+def test_a_bgzf_file_that_is_cut_between_blocks_gives_a_warning(end, warned, write, tmp_path):
+    path = write(bgzf(b">a\nACGT\n") + bgzf(b">b\nACGT\n") + end, "in.fa.gz")
+    index = build_index(tmp_path / "index", [path], SPEC)
+    assert index.n_records == 2
+    assert warned == any(f"{path}: the block that ends a BGZF" in text for text in index.warnings)

@@ -14,6 +14,7 @@ from programs import run_captured
 from xopen import xopen
 
 from virnucpro.errors import InputError
+from virnucpro.sequences import entries
 from virnucpro.sequences.entries import Entry, split_fasta, split_fastq
 from virnucpro.sequences.records import Alphabet, Record, read_records
 
@@ -270,8 +271,22 @@ def test_a_wrong_suffix_is_ignored(suffix, tmp_path):
     assert list(read_records(str(path))) == TWO_RECORDS
 
 
-def test_all_members_of_a_gzip_file_are_read(read):
-    assert read(gzip.compress(TWO[:7]) + gzip.compress(TWO[7:])) == TWO_RECORDS
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("size", [1, 5, 1 << 20])
+def test_all_members_of_a_compressed_file_are_read(compression, size, read, monkeypatch):
+    monkeypatch.setattr(entries, "_BLOCK_BYTES", size)
+    packed = [COMPRESSIONS[compression](part) for part in (TWO[:7], TWO[7:], b"")]
+    assert read(b"".join(packed)) == TWO_RECORDS
+    if compression == "xz":  # streams may be padded
+        assert read((b"\0" * 4).join([*packed, b""])) == TWO_RECORDS
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_damaged_header_of_a_later_member_is_rejected(compression, read):
+    first, second = (COMPRESSIONS[compression](part) for part in (TWO[:7], TWO[7:]))
+    for rest in (b"\1" + second[1:], b"garbage", second[:-5]):
+        with pytest.raises(InputError, match=rf"the {compression} data are damaged or cut off"):
+            read(first + rest)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
