@@ -1,5 +1,6 @@
 """Other rules for the calls of a finished run: rescore, and a resume with another rule."""
 
+import errno
 import json
 import random
 import shutil
@@ -328,3 +329,18 @@ def test_an_unprintable_change_is_a_warning(run, monkeypatch, capsys):
     monkeypatch.setattr("builtins.print", fail)
     assert main(["rescore", str(run), "--threshold", "0.5", "-q"]) == 0
     assert "could not be printed" in capsys.readouterr().err
+
+
+def test_a_failed_rescore_leaves_no_report_of_earlier_tables(run, monkeypatch):
+    reports = RunDirectory(run).reports
+    assert all(path.exists() for path in reports)
+
+    def stop(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("virnucpro.run.rescore.write_gaps", stop)
+        assert main(["rescore", str(run), "--preset", "sensitive", "-q"]) == 1
+    assert not any(path.exists() for path in reports)
+    assert main(["rescore", str(run), "--preset", "sensitive", "-q"]) == 0
+    assert all(path.exists() for path in reports)

@@ -127,13 +127,15 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
     """Write the tables into the folder `target`.
 
     `target` is the folder of the run or another folder. Equal rows give byte-identical files.
-    Tables of an earlier choice are deleted.
+    Tables of an earlier choice, and reports of earlier tables, are deleted.
 
     Raises
     ------
     OSError
         If an output cannot be written.
     """
+    for path in target.reports:
+        path.unlink(missing_ok=True)
     if manifest.command != "predict":
         write_table(target.sequences, Sequences, scores)
         return

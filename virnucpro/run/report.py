@@ -32,13 +32,10 @@ def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: boo
     """Write the files for MultiQC and the report of a run of predict, whose lock is held.
 
     `scores` are those of the tables, which were just written. If a file cannot be written, a
-    warning says why: the tables of the run are complete. A report of earlier tables is removed,
-    also if no report is `wanted`.
+    warning says why: the tables of the run are complete.
     """
     paths = run.paths
     try:
-        for path in paths.reports:
-            path.unlink(missing_ok=True)
         if wanted:
             reporter.stage(f"writing {paths.report.name}")
         sample = sample_names([paths.root])[0]

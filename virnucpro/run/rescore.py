@@ -79,6 +79,7 @@ def rescore(
             changed, coverage = _scored_by(changed, coverage, name, reporter)
             target = RunDirectory(outdir)
         now = call_run(changed, coverage)
+        had_report = paths.report.exists() or not run.manifest.tables_complete
         if other is None:
             run.update(manifest)
         else:
@@ -89,7 +90,7 @@ def rescore(
         write_gaps(target, now)
         if other is None:
             run.update(with_prevalence(manifest, now))
-            renew_report(run, reporter, now, wanted=paths.report.exists())
+            renew_report(run, reporter, now, wanted=had_report)
     if expected := now.calls.expectation:
         reporter.stage(expected.text)
         if expected.warning:
