@@ -561,6 +561,8 @@ def test_all_files_of_a_run_are_described(first_run):
         name = re.sub(r"virnucpro_(calls|scores)_mqc", "virnucpro*_mqc", name)
         name = re.sub(r"^regions(\.bed|\.gff3)", r"\1", name)
         assert name in text, path.name
+    version = json.loads((first_run / "out" / "run.json").read_text())["schema_version"]
+    assert f"`schema_version` is {version}:" in text
 
 
 def test_the_readme_is_short_and_its_links_exist():

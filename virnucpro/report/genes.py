@@ -1,8 +1,8 @@
 """Genes of viral records: genes.gff3, and the gene map of the report.
 
 Genes are found by `virnucpro.encoders.genes` with the codon scores of the embedded bundle. The
-evidence of a record counts genes in spans of 4 kb; here a span has up to `_SPAN` bases, so that few
-genes are divided.
+evidence of a record counts genes in spans of 4 kb; here a span has up to `_SPAN` bases, and is read
+with `_MARGIN` bases on each side, so that genes at its bounds are whole.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,8 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.cells import integers, named
 
 _SPAN: Final = 100_000
+_MARGIN: Final = 20_000
+"""Bases read on each side of a span: a longer gene at a bound is cut."""
 _STOP: Final = 3
 
 
@@ -33,12 +35,15 @@ def _codon_scores() -> Scores:
 
 
 def genes_of_record(index: SequenceIndex, record: int) -> Iterator[tuple[int, Genes]]:
-    """Yield the genes of each span of a record, and the first base of the span."""
+    """Yield the genes whose left end is in each span of a record, and the base they count from."""
     length = int(index.record_lengths[record])
     for start in range(0, length, _SPAN):
-        letters = index.record_sequence(record, start, min(start + _SPAN, length))
+        offset, end = max(start - _MARGIN, 0), min(start + _SPAN, length)
+        letters = index.record_sequence(record, offset, min(end + _MARGIN, length))
         span = Spans.of([letters])
-        yield start, find_genes(span, span.scored(_codon_scores()))
+        genes = find_genes(span, span.scored(_codon_scores()))
+        left = genes.left + offset
+        yield offset, genes.select((left >= start) & (left < end))
 
 
 def gene_bounds(genes: Genes) -> tuple[IntArray, IntArray]:

@@ -6,6 +6,7 @@ report only when a caller gets it from the results queue. The parent's data, suc
 `Ask`, take the same channel in the other direction: their length (8 bytes) and the bytes.
 """
 
+import errno
 import json
 import os
 import pickle
@@ -26,6 +27,15 @@ _READ_SIZE = 1 << 16
 
 MOST_ANSWER_BYTES = 1 << 16
 """Maximum size of a pickled answer."""
+
+_INTERRUPTED = (
+    "a signal handler interrupted an earlier message of this worker; further messages cannot be "
+    "sent. Do not raise exceptions from signal handlers in worker functions."
+)
+_CLOSED = (
+    "the pipe of this worker to its parent is closed: code of the worker closed it. Do not close "
+    "file descriptors in worker functions that they did not open."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +214,7 @@ class WorkerChannel:
         self._reader = os.fdopen(descriptor, "rb", buffering=_READ_SIZE, closefd=False)
         # Re-entrant: a signal handler that sends during a send gets an error, not a deadlock.
         self._lock = threading.RLock()
-        self._torn = False
+        self._unusable = ""
         self._next_progress = -float("inf")
         self._held_back: Progress | None = None
 
@@ -278,21 +288,24 @@ class WorkerChannel:
         Raises
         ------
         WorkerError
-            If an earlier message is incomplete, because a signal handler raised an exception.
+            If an earlier message is incomplete, because a signal handler raised an exception, or
+            if the worker's own code has closed the pipe.
         BrokenPipeError
             If the parent has ended.
         """
         with self._lock:
-            if self._torn:
-                raise WorkerError(
-                    "a signal handler interrupted an earlier message of this worker; further "
-                    "messages cannot be sent. Do not raise exceptions from signal handlers in "
-                    "worker functions."
-                )
-            self._torn = True
-            for part in encode(message):
-                self._write(part)
-            self._torn = False
+            if self._unusable:
+                raise WorkerError(self._unusable)
+            self._unusable = _INTERRUPTED
+            try:
+                for part in encode(message):
+                    self._write(part)
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise
+                self._unusable = _CLOSED
+                raise WorkerError(_CLOSED) from error
+            self._unusable = ""
 
     def _write(self, part: bytes) -> None:
         left = memoryview(part)

@@ -350,10 +350,12 @@ def _scorable(text: bytes, starts: IntArray, ends: IntArray, first: IntArray) ->
     unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS) + b"\0", np.uint8)
     length = ends - starts
     sums = np.zeros_like(length)
-    if unknown.any():
+    # In blocks, because the sum converts all its letters to eight bytes each.
+    for block in _blocks(starts) if unknown.any() else ():
+        low, high = starts[block.start], ends[block].max()
         # The sum of each window, then one of no meaning up to the next window.
-        bounds = np.stack((starts, ends), axis=1).ravel()
-        sums = np.add.reduceat(unknown, bounds, dtype=np.int64)[::2]
+        bounds = np.stack((starts[block], ends[block]), axis=1).ravel() - low
+        sums[block] = np.add.reduceat(unknown[low : high + 1], bounds, dtype=np.int64)[::2]
     known = np.where(length > 0, length - sums, 0)
     scorable: BoolArray = (length >= LEAST_BASES) & (known >= LEAST_KNOWN * length)
     without = np.repeat(_per_record(first, scorable) == 0, np.diff(first))

@@ -128,7 +128,7 @@ class Predictions(_InRecords):
 
     @column("number", "notebook")
     def fdr(self) -> Values:
-        """Expected share of non-viral sequences among all of at least this probability."""
+        """Expected share of non-viral ones among callable records of at least this probability."""
         return self.run.calls.fdr[self.rows]
 
     @column("text", "report", "notebook")
@@ -348,7 +348,7 @@ class RegionTable(_InRecords):
 
     @column("name")
     def start_edge(self) -> Values:
-        """`record`: end of the sequence; `boundary`: a change of the state."""
+        """`record`: end of the sequence, or of its windows; `boundary`: a change of the state."""
         return named(_EDGES, self._other_record(self.rows - 1))
 
     @column("name")

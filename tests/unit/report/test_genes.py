@@ -53,10 +53,15 @@ def test_the_genes_of_a_phage_are_open_frames_of_both_strands(index_records, pha
     assert database.count_features_of_type("CDS") == len(rows)
 
 
-def test_a_gene_at_the_border_of_a_span_is_partial(index_records, phage, tmp_path, monkeypatch):
+def test_a_gene_at_the_bound_of_a_span_is_whole_and_written_once(
+    index_records, phage, tmp_path, monkeypatch
+):
     index = index_records([("phiX", phage.decode())])
     whole = written(tmp_path / "whole.gff3", index, [True])
     monkeypatch.setattr(genes_module, "_SPAN", 1000)
+    monkeypatch.setattr(genes_module, "_MARGIN", 1600)  # the longest gene has 1542 bases
+    assert written(tmp_path / "joined.gff3", index, [True]) == whole
+    monkeypatch.setattr(genes_module, "_MARGIN", 0)
     parts = written(tmp_path / "parts.gff3", index, [True])
     assert max(int(row[4]) for row in parts) > 5000
     assert sum("partial=00" in row[8] for row in parts) < sum("partial=00" in r[8] for r in whole)

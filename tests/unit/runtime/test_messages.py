@@ -1,5 +1,7 @@
 """Encoding and decoding of messages."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from virnucpro.runtime.messages import (
     Progress,
     Report,
     Started,
+    WorkerChannel,
     encode,
 )
 
@@ -76,3 +79,13 @@ def test_messages_before_foreign_bytes_are_delivered():
     assert next(frames) == Report(b"mine")
     with pytest.raises(WorkerError):
         next(frames)
+
+
+def test_a_pipe_that_the_worker_closed_is_named():
+    parent, descriptor = os.pipe()
+    channel = WorkerChannel(descriptor)
+    os.close(descriptor)
+    for _ in range(2):
+        with pytest.raises(WorkerError, match="code of the worker closed it"):
+            channel.put("a result")
+    os.close(parent)

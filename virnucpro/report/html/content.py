@@ -198,9 +198,9 @@ def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
     if history.spans:
         groups = _grouped(history.spans)
         computing = sum(max(span.end for span in one) - one[0].begin for one in groups)
-        yield "computing", duration(computing)
+        yield "computing, without the start of workers", duration(computing)
         if computing > 0:
-            yield "throughput", f"{bases(_answered(facts) / computing)}/s"
+            yield "throughput of this time", f"{bases(_answered(facts) / computing)}/s"
     workers = {span.worker for span in history.spans}
     devices = {
         printable(str(device)) for launch in launches for device in launch.get("devices", ())
