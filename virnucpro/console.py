@@ -19,6 +19,8 @@ _ENCODED: Final = re.compile(
     rf"{CONTROL.pattern}|%(?=[01][0-9A-F]|25|7F|C2%[89]|E2%8[01])"
     r"|^(?:[=+@#-]|t(?=rack)|b(?=rowser)|%(?=3D|2[BD3]|40|74|62))"
 )
+_ENCODED_IN_FILE: Final = re.compile(rf"{_ENCODED.pattern}|[\udc80-\udcff]|%(?=[0-9A-Fa-f]{{2}})")
+"""For names of files: also bytes that are not UTF-8, and each ``%`` of any code."""
 _LONGEST_NAME: Final = 200
 _WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
 
@@ -56,7 +58,20 @@ def encoded_name(name: str) -> str:
     # much faster than the regular expression
     if name.isprintable() and "%" not in name and not name.startswith(_RISKY):
         return name
-    return _ENCODED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
+    return _ENCODED.sub(_percent_encoded, name)
+
+
+def encoded_file_name(name: str) -> str:
+    """Return a file's name or path as all outputs contain it; different names stay different.
+
+    As `encoded_name`; bytes that are not UTF-8, and each ``%`` before two hexadecimal digits, are
+    percent-encoded as well. Encode a name once.
+    """
+    return _ENCODED_IN_FILE.sub(_percent_encoded, name)
+
+
+def _percent_encoded(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode(errors="surrogateescape"))
 
 
 def duration(seconds: float) -> str:

@@ -135,10 +135,10 @@ def _run_undisturbed(campaign: Campaign) -> None:
 
 def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
     command = [sys.executable, "-m", "virnucpro", "predict", str(campaign.fasta)]
-    command += ["--embeddings", "fp16", "--published-files"]
+    command += ["--embeddings", "fp16"]
     command += ["-o", str(run.root), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
     command += ["--bundle", campaign.bundle]
-    command += ["--no-fallback"] if campaign.bundle == "mini-deep" else []
+    command += ["--no-fallback", "--published-files"] if campaign.bundle == "mini-deep" else []
     if campaign.stops and campaign.usual:
         # Several times the usual time: on a busy machine a slow rank must not count as hanging.
         command += ["--progress-timeout", f"{max(4.0, campaign.usual / 3):.1f}"]

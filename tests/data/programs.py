@@ -10,7 +10,7 @@ from types import ModuleType
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
-PREDICT = ["predict", "--embeddings=fp16", "--published-files"]
+PREDICT = ["predict", "--embeddings=fp16"]
 """A run that writes every file that comparisons of runs read."""
 
 

@@ -47,7 +47,8 @@ def undisturbed_deep(tmp_path_factory, few_fasta, computing_here):
 
 
 def _finished(folder, fasta, *options):
-    command = [*PREDICT, fasta, "-o", folder, "-q", "--devices", "cpu:1", *options]
+    published = ["--published-files"] if options else []
+    command = [*PREDICT, *published, fasta, "-o", folder, "-q", "--devices", "cpu:1", *options]
     assert main([*map(str, command)]) == 0
     return folder
 

@@ -21,7 +21,7 @@ from virnucpro.run_dir import RunDirectory
 pytestmark = pytest.mark.timeout(600)
 
 TWIN_ROUNDS = int(os.environ.get("VIRNUCPRO_TWIN_ROUNDS", "3"))
-TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+TABLES = ("predictions.tsv", "windows.tsv")
 WITHOUT_LOCKS = """
 import errno, fcntl
 def _refused(*_):

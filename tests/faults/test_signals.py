@@ -48,7 +48,7 @@ BEFORE_RANKS = [
 AFTER_RANKS = [
     case("SIGINT", "open", "windows.tsv"),
     case("SIGTERM", "os.rename", "windows.tsv", often=True),
-    case("SIGHUP", "open", "prediction_results.txt"),
+    case("SIGHUP", "open", "regions.tsv"),
     case("SIGTERM", "open", "predictions.tsv"),
     case("SIGINT", "os.rename", "embeddings.h5"),
     case("SIGTERM", "os.rename", "run.json"),

@@ -23,8 +23,8 @@ from virnucpro.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
-TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
-OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
+TABLES = ("predictions.tsv", "windows.tsv")
+OUTPUTS = ["-q", "--embeddings=fp16"]
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,7 @@ def gene(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, gene):
     folder = tmp_path_factory.mktemp("finished") / "run"
-    assert (
-        main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16", "--published-files"])
-        == 0
-    )
+    assert main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16"]) == 0
     return folder
 
 

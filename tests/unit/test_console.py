@@ -7,7 +7,7 @@ import sys
 import pytest
 from programs import run_captured
 
-from virnucpro.console import duration, printable, say, shortened
+from virnucpro.console import duration, encoded_file_name, printable, say, shortened
 
 PROTECTED = """
 import sys
@@ -96,6 +96,16 @@ def test_control_characters_are_printed_as_escapes(capsys):
     assert printable("é\x1b[2J\r\udcff") == "é\\x1b[2J\\r\\udcff"
     say("two\nlines")
     assert capsys.readouterr().err == "[virnucpro] two\\nlines\n"
+
+
+def test_different_file_names_stay_different():
+    encoded = {
+        "a b.fa": "a b.fa", "a\tb": "a%09b", "a\nb": "a%0Ab", "a%09b": "a%2509b",
+        "a%20b": "a%2520b",
+        "\x1b": "%1B", "=cmd": "%3Dcmd", "%3Dcmd": "%253Dcmd", "\udce9": "%E9", "%E9": "%25E9",
+        "%e9": "%25e9", "\udce2%80": "%E2%2580", "100%": "100%", "track": "%74rack", "é": "é",
+    }  # fmt: skip
+    assert [*map(encoded_file_name, encoded)] == [*encoded.values()]
 
 
 def test_long_names_are_cut_after_200_characters():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from virnucpro.console import CONTROL
+from virnucpro.console import CONTROL, encoded_file_name
 
 MAX_DEPTH = 32
 """Maximum number of nested levels (dicts, lists) in a worker's result."""
@@ -156,8 +156,8 @@ def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
 
 
 def file_cell(file: str, input_dir: Path) -> str:
-    """Return the name of an input file relative to the input folder."""
-    return cell(str(Path(file).relative_to(input_dir)))
+    """Return the name of an input file relative to the input folder, safe for tables."""
+    return encoded_file_name(str(Path(file).relative_to(input_dir)))
 
 
 def cell(value: object) -> str:
@@ -171,7 +171,7 @@ def cell(value: object) -> str:
 def encoded(text: str) -> bytes:
     """Return text as UTF-8, with percent-encoded control characters.
 
-    File names that are not valid UTF-8 keep their original bytes.
+    Texts that are not valid UTF-8, such as errors, keep their original bytes.
     """
     text = CONTROL.sub(lambda match: quote(match[0]), text)
     try:

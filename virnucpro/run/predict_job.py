@@ -59,6 +59,12 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
     if calls is not None:
         require_applicable(calls, calibrated=opened.calibration is not None)
     kind = KIND_OF_ITEMS[opened.items]
+    if options.published_files and kind == "windows":
+        raise UsageError(
+            f"--published-files: {bundle} scores whole windows and has no frames, so the published "
+            "tables would have no row; leave the option out, or give a bundle of frames, such as "
+            "mini-deep"
+        )
     scores_all = kind == "windows" or not options.fallback
     second = None if scores_all else _fallback()
     code = options.genetic_code

@@ -1,18 +1,16 @@
 """SequenceIndex: the records, windows, items and rows of a run in memory-mapped columns."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 import numpy as np
 
 from virnucpro.arrays import ByteArray, Int32Array, IntArray, IntegerArray
-from virnucpro.console import CONTROL, encoded_name
+from virnucpro.console import encoded_file_name, encoded_name
 from virnucpro.durable import write_folder
 from virnucpro.errors import IndexFormatError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.builder import (
@@ -44,8 +42,6 @@ from virnucpro.sequences.windows import have_two_mates, piece_bounds
 _OFFSETS = np.array([0, 1, 2, 0, 1, 2, 0, 0])
 _FORWARD = np.array([True, True, True, False, False, False, True, True])
 """For each kind of a row: bases before its first codon, and whether it is on the strand given."""
-_NOT_TEXT = re.compile(rf"{CONTROL.pattern}|[\udc80-\udcff]")
-"""Control characters, and the surrogates for bytes of a path that are not UTF-8."""
 
 
 class SequenceIndex:
@@ -231,12 +227,12 @@ class SequenceIndex:
 
         If a path is given several times, ``#2`` and so on follow.
 
-        Control characters, and bytes that are not UTF-8, are percent-encoded.
+        Unsafe characters are percent-encoded, see `encoded_file_name`.
         """
         paths = [file.path for file in self.inputs]
         names = [Path(path).name or path for path in paths]
         shown = names if len({*names}) == len(names) else _numbered(paths)
-        return [_NOT_TEXT.sub(_percent_encoded, text) for text in shown]
+        return list(map(encoded_file_name, shown))
 
     def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
         """Return the input file, from 0, and the number in this file, from 1, of each record."""
@@ -424,10 +420,6 @@ def build_index(
             "and rerun the command, or choose another output folder"
         ) from error
     return SequenceIndex.open(folder)
-
-
-def _percent_encoded(match: re.Match[str]) -> str:
-    return quote(match[0], errors="surrogateescape")
 
 
 def _numbered(paths: Sequence[str]) -> list[str]:

@@ -13,7 +13,6 @@ from virnucpro.classifier.call_options import PRESETS
 from virnucpro.classifier.consensus import Call, Evidence, Status, WindowCalls
 from virnucpro.classifier.decision import Flag, Reason
 from virnucpro.classifier.regions import Regions
-from virnucpro.console import encoded_name
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.store.schema import RowState
@@ -74,9 +73,7 @@ class _InRecords(TableBlock):
     @column("name", "report")
     def file(self) -> Values:
         """Input file: its name, or its path if two inputs have one name."""
-        index = self.run.index
-        names = list(map(encoded_name, index.input_names))
-        return [names[file] for file in index.record_origins(self.records)[0].tolist()]
+        return input_files(self.run.index, self.records)
 
     @column("integer", "report")
     def record(self) -> Values:

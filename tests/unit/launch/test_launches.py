@@ -170,9 +170,9 @@ def test_an_unusual_result_fails_its_own_file_only(unusual):
     assert len(content["files"]) == len(lines) - 1
 
 
-def test_a_file_name_that_is_not_utf8_keeps_its_bytes_and_is_printable(unusual):
+def test_a_file_name_that_is_not_utf8_is_percent_encoded_and_printable(unusual):
     _, report, out = unusual
-    assert b"caf\xe9\t" in (out / "launch.tsv").read_bytes()
+    assert b"caf%E9\t" in (out / "launch.tsv").read_bytes()
     for row in readable(report.rows):
         "\t".join(row).encode()
     read_launch(out).as_text().encode()

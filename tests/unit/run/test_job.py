@@ -79,6 +79,13 @@ def test_a_bundle_may_be_a_path():
     assert predict_job("s.fa", bundle=folder).model == predict_job("s.fa", bundle="mini").model
 
 
+def test_published_tables_of_a_bundle_without_frames_are_refused():
+    with pytest.raises(UsageError, match=r"mini scores whole windows and has no frames.*leave"):
+        predict_job("s.fa", published_files=True, tiling="published")
+    assert predict_job("s.fa", published_files=False).outputs["published_files"] is False
+    assert predict_job("s.fa", bundle="mini-deep", published_files=True).outputs["published_files"]
+
+
 @pytest.mark.parametrize("job_of", [predict_job, protein_job])
 def test_unknown_precisions_are_refused_with_the_known_ones(job_of):
     with pytest.raises(UsageError, match="unknown precision 'fp8': give auto, fp32, fp16, bf16"):

@@ -272,8 +272,17 @@ def test_the_page_of_columns_is_made_from_their_declarations():
 
 
 @pytest.mark.usefixtures("one_process")
-def test_a_file_name_like_a_formula_is_encoded(tmp_path, called, monkeypatch):
+def test_file_names_are_encoded_once_and_alike_in_all_outputs(tmp_path, called, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "=cmd.fa").write_text(">a\nACGT\n")
-    assert called("predict", "./=cmd.fa", "-o", "run").returncode == 0
-    assert [str(name) for name in read_predictions("run")["file"]] == ["%3Dcmd.fa"]
+    encoded = {
+        "=cmd.fa": "%3Dcmd.fa", "a\tb.fa": "a%09b.fa", "a%09b.fa": "a%2509b.fa",
+        "a b.fa": "a b.fa", "a%20b.fa": "a%2520b.fa",
+    }  # fmt: skip
+    for name in encoded:
+        (tmp_path / name).write_text(">a\nACGT\n")
+    words = ("predict", *(f"./{name}" for name in encoded), "-o", "run", "--extract", "not_scored")
+    assert called(*words).returncode == 0
+    assert [str(name) for name in read_predictions("run")["file"]] == [*encoded.values()]
+    headers = (tmp_path / "run" / "not_scored.fasta").read_text().splitlines()[::2]
+    shown = [header.partition(" file=")[2].partition(" ")[0] for header in headers]
+    assert shown == [name.replace(" ", "%20") for name in encoded.values()]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from virnucpro.console import encoded_file_name
 from virnucpro.errors import StoreError
 from virnucpro.launch_dir import JSON_NAME, TSV_NAME, task_tables
 
@@ -46,7 +47,8 @@ class LaunchGaps:
     def sentences(self) -> list[str]:
         """Return the summary, then the first files with their status and error."""
         named = [
-            f"{name}: {_WORDS.get(status, status)}{f': {error[:_LONGEST]}' if error else ''}"
+            f"{encoded_file_name(name)}: {_WORDS.get(status, status)}"
+            f"{f': {error[:_LONGEST]}' if error else ''}"
             for name, status, error in self.files[:_NAMED]
         ]
         more = len(self.files) - len(named)
