@@ -224,8 +224,8 @@ def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, 
         ({"means": np.zeros(WIDTH, np.float16)}, "float16, not float32"),
         ({"scores": np.full((8, 128), 1, np.int16)}, "of an unknown codon"),
         ({"scores": np.tile(np.int16([33] + [0] * 127), (8, 1))}, "a score beyond 32"),
-        ({"means": np.full(WIDTH, np.nan, np.float32)}, "no shares"),
-        ({"means": np.full(WIDTH, -1, np.float32)}, "no shares"),
+        ({"means": np.full(WIDTH, np.nan, np.float32)}, "not shares"),
+        ({"means": np.full(WIDTH, -1, np.float32)}, "not shares"),
     ],
 )
 def test_invalid_weights_are_refused(spec_with, tensors, change, told):
