@@ -68,8 +68,8 @@ def test_units_of_a_slow_rank_are_computed_once_by_another(with_slow_rank, undis
     run = with_slow_rank(point="none")
     units = [unit for unit, _ in undisturbed.segments()]
     slow, fast = units[0::2], units[1::2]
-    own = committed(run, 0)  # one unit if it starts late, on a busy machine
-    assert own in (slow[:1], slow[:2])
+    own = committed(run, 0)  # fewer units if it starts late, on a busy machine
+    assert own in (slow[:0], slow[:1], slow[:2])
     assert committed(run, 1) == [*fast, *reversed(slow[len(own) :])]
     dealt = [event for event in events(run, "coordinator") if event["event"] == "dealt"]
     assert [(event["rank"], event["owner"]) for event in dealt] == [(1, 0)]
