@@ -3,7 +3,7 @@
 An engine starts ``virnucpro work RUN --task K/N`` for each K, waits until all of these have ended,
 however they ended, and starts ``virnucpro merge RUN``. If rescue rounds remain and the merge ends
 with exit code 2, it does so again: tasks with nothing to do end at once. An engine need not look
-into a run, keep a state or restart tasks. A task that is lost, killed or started twice is harmless.
+into a run, keep a state or restart tasks. A lost, killed or duplicated task is harmless.
 """
 
 from collections.abc import Callable

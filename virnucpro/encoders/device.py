@@ -234,7 +234,7 @@ def probe(encoder: Encoder, longest: int, first: int, most: int) -> int:
 def try_batch(encoder: Encoder, length: int, tokens: int) -> Shortage | None:
     """Encode a test batch of `tokens` tokens, with synthetic sequences of `length` tokens.
 
-    The sequences are shorter if the encoder cannot read so many tokens.
+    The sequences are shorter if the encoder has a lower limit of tokens.
 
     Returns
     -------

@@ -84,7 +84,7 @@ def _distances(left: RealArray, right: RealArray, *, relative: bool) -> FloatArr
 
 
 class RejectedFile(NamedTuple):
-    """A file that is named like a segment but is not used; the text `reason` says why.
+    """An unused file with the name of a segment; `reason` is the text of the cause.
 
     If `damaged`, the file is a segment with wrong content. It cannot be used and may be deleted.
     """

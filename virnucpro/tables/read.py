@@ -34,7 +34,7 @@ class ReadableTable(Protocol):
 
 
 class ComputedTable:
-    """A table of a run that is in memory, and its file."""
+    """A table of a run, in memory, and its file."""
 
     def __init__(self, table: type[TableBlock], path: Path, run: RunScores) -> None:
         self._table, self.path, self._run = table, path, run

@@ -44,7 +44,7 @@ class LengthClass:
 
     @property
     def many(self) -> bool:
-        """Whether records have so many windows that their calibration differs.
+        """Whether records have enough windows for a calibration of their own.
 
         Then the line applies to the inverse hyperbolic sine of the mean logit, and negative values
         have a slope of their own. Both are chosen by the figures for groups left out. The

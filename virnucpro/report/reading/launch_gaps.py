@@ -62,7 +62,7 @@ class LaunchGaps:
 def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
     """Return the files of the launch in `folder` whose results are not complete.
 
-    A file that is done counts as missing if its run folder is not among `reported`. A partial file
+    A finished file counts as missing if its run folder is not among `reported`. A partial file
     whose run is there is left to the run, which knows its gaps.
 
     Raises
