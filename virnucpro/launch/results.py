@@ -6,7 +6,7 @@ import queue
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -117,17 +117,24 @@ def reason_of(traceback: str) -> str:
 def plain_result(data: object) -> dict[str, Any]:
     """Return a worker's result as a dict of JSON types.
 
-    Numbers of other libraries become Python numbers. NaN, infinity and all other objects become
-    text. A result that is not a mapping is stored under the key ``result``.
+    Numbers of other libraries become Python numbers, their arrays become lists. NaN, infinity and
+    all other objects become text. A single value is stored under the key ``result``.
 
     Raises
     ------
+    TypeError
+        If the result is a list, an array or another iterable without names.
     ValueError
         If a key is neither text nor a number, two keys have the same text, or the nesting exceeds
         `MAX_DEPTH`.
     Exception
         Any error that ``__str__`` or the iteration of an object raises.
     """
+    if isinstance(data, Iterable) and not isinstance(data, Mapping | str | bytes):
+        raise TypeError(
+            f"its type is {type(data).__name__}, but columns of the table have names: return a "
+            "dict, such as {'genes': 12}"
+        )
     mapping = data if isinstance(data, Mapping) else {"result": data}
     plain: dict[str, Any] = _plain(mapping, MAX_DEPTH + 1)
     return plain
@@ -152,7 +159,8 @@ def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
             return int(value)
         case numbers.Real() if math.isfinite(value):
             return float(value)
-    return str(value)
+    as_list = getattr(value, "tolist", None)
+    return _plain(as_list(), depth) if callable(as_list) else str(value)
 
 
 def file_cell(file: str, input_dir: Path) -> str:

@@ -217,7 +217,7 @@ class ProcessSpawner:
         try:
             result = plain_result(data)
         except Exception as error:  # noqa: BLE001 - raised by methods of the worker's objects
-            reason = f"the worker's result cannot be saved as JSON: {error}."
+            reason = f"the worker's result cannot be saved: {error}."
             details = traceback.format_exc()
             self._put(task, worker, FileStatus.FAILED, error=reason, details=details)
             return

@@ -133,6 +133,9 @@ RETURNED = {
     "numpy": "{'n': __import__('numpy').int64(5), 'f': __import__('numpy').float32(2.5)}",
     "nan": "{'duration': float('nan'), 'complete': True}",
     "nothing": "None",
+    "list": "[{'n': 1}, {'n': 2}]",
+    "array": "__import__('numpy').arange(3)",
+    "long": "{'all': __import__('numpy').arange(2000)}",
 }
 
 
@@ -152,10 +155,12 @@ def test_an_unusual_result_fails_its_own_file_only(unusual):
     launcher, report, out = unusual
     rows = rows_of(report)
     failed = {name: row["error"] for name, row in rows.items() if row["status"] == "failed"}
-    assert set(failed) == {"tuple_keys", "same_keys", "cycle"}
+    assert set(failed) == {"tuple_keys", "same_keys", "cycle", "list", "array"}
     assert "invalid key (1, 2): keys must be unique texts" in failed["tuple_keys"]
     assert "must be unique" in failed["same_keys"]
     assert "contains itself" in failed["cycle"]
+    assert "cannot be saved: its type is list, but columns" in failed["list"]
+    assert "its type is ndarray, but columns of the table have names: return" in failed["array"]
     assert (rows["int_keys"]["1"], rows["int_keys"]["x"]) == ("2", "3")
     assert rows["tab_key"]["a b c"] == "2"
     assert (rows["numpy"]["n"], rows["numpy"]["f"]) == ("5", "2.5")
@@ -168,6 +173,8 @@ def test_an_unusual_result_fails_its_own_file_only(unusual):
     assert len({line.count(b"\t") for line in lines}) == 1
     content = json.loads((out / "launch.json").read_text("ascii"), parse_constant=pytest.fail)
     assert len(content["files"]) == len(lines) - 1
+    results = {Path(one["file"]).name: one["result"] for one in content["files"]}
+    assert results["long"] == {"all": list(range(2000))}
 
 
 def test_a_file_name_that_is_not_utf8_is_percent_encoded_and_printable(unusual):
