@@ -225,7 +225,7 @@ class SequenceIndex:
     def input_names(self) -> list[str]:
         """Names of the input files as in all outputs: their paths, if two have equal names.
 
-        If a path is given several times, ``#2`` and so on follow.
+        If a path is given several times, ``#2`` and so on follow. All names are different.
 
         Unsafe characters are percent-encoded, see `encoded_file_name`.
         """
@@ -423,12 +423,17 @@ def build_index(
 
 
 def _numbered(paths: Sequence[str]) -> list[str]:
-    """Return the paths; ``#2`` follows the second occurrence of a path."""
-    seen = Counter[str]()
+    """Return the paths; ``#2`` follows the second occurrence of a path, or the next free number."""
+    taken, times = {*paths}, Counter[str]()
     found = []
     for path in paths:
-        seen[path] += 1
-        found.append(f"{path}#{seen[path]}" if seen[path] > 1 else path)
+        times[path] += 1
+        name = path
+        if times[path] > 1:
+            while (name := f"{path}#{times[path]}") in taken:
+                times[path] += 1
+        taken.add(name)
+        found.append(name)
     return found
 
 
