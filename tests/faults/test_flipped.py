@@ -18,8 +18,7 @@ from virnucpro.store.coverage import survey
 pytestmark = pytest.mark.usefixtures("one_process")
 
 PASSING = {"run.lock", "status.json", "launches", "logs", "report.html"}
-PASSING |= {f"virnucpro{part}_mqc.json" for part in ("", "_calls", "_scores")}
-"""Files that no result depends on after a run has ended; reports are made anew from the tables."""
+"""Files that no result depends on after a run has ended; the report is made from the tables."""
 
 
 def files_of(run):
@@ -93,6 +92,19 @@ def test_an_edited_run_json_is_refused(part, copy_of_run, capsys):
     assert [one.path for one in verify_run(run).problems] == [run.run_json]
     assert main(["aggregate", str(run.root)]) == 1
     assert "run.json has been changed since it was written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("of_sample", [False, True])
+def test_an_edited_file_for_multiqc_is_detected(number, of_sample, copy_of_run):
+    path = RunDirectory(copy_of_run).multiqc[number]
+    section = json.loads(path.read_text())
+    [(sample, values)] = section["data"].items()
+    name = next(iter(values))
+    section["data"] = {f"{sample}s": values} if of_sample else {sample: {**values, name: 7777}}
+    path.write_text(json.dumps(section, indent=1) + "\n")
+    [problem] = verify_run(RunDirectory(copy_of_run)).problems
+    assert (problem.path, problem.remedy) == (path, f"virnucpro aggregate {copy_of_run}")
 
 
 @pytest.mark.parametrize("share", [slow(0.0), slow(0.5), 1.0])
