@@ -186,10 +186,16 @@ def test_tables_of_another_rule_are_found_by_verify(run, finished, called):
 
 
 def test_records_without_a_score_yet_stay_missing(run, tables, capsys):
+    before = Counter(row["call"] for row in tables(run / "predictions.tsv"))
     _, segment = RunDirectory(run).segments()[0]
     segment.unlink()
     main(["rescore", str(run), "--threshold", "0", "-q"])
     rows = tables(run / "predictions.tsv")
+    printed = Counter()
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        call, _, number = line.split("\t")
+        printed[call] += int(number)
+    assert printed == before  # those of the tables, not of the remaining segments
     missing = {row["seq_name"] for row in rows if row["status"] == "missing"}
     assert missing == {row["seq_name"] for row in tables(run / "missing.tsv")} != set()
     assert {row["call"] for row in rows if row["status"] == "missing"} == {"not_scored"}

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from virnucpro.arrays import large_array, slices
+from virnucpro.arrays import AnyArray, large_array, slices
 from virnucpro.bundles.bundle import open_bundle, viral_classes
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.head import load_head
 from virnucpro.errors import BundleError, StoreError, UsageError
+from virnucpro.report.reading.records import read_records
 from virnucpro.run.outputs import (
     call_run,
     survey_segments,
@@ -28,7 +30,8 @@ from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
-from virnucpro.tables.columns import CALL_NAMES
+from virnucpro.tables.columns import CALL_NAMES, Predictions
+from virnucpro.tables.read import StoredTable
 
 
 def rescore(
@@ -48,7 +51,7 @@ def rescore(
     Returns
     -------
     changes
-        Number of records for each pair of calls: before, and by `calls` and `other`.
+        Number of records for each pair of calls: in the tables before, and by `calls` and `other`.
     complete
         Whether every row of the run has a result.
 
@@ -68,7 +71,7 @@ def rescore(
         if run.manifest.command != "predict":
             raise UsageError(f"{paths.root}: only runs of predict have calls; this is an embed run")
         coverage = survey_segments(run, reporter)
-        before = call_run(run, coverage)
+        before = _calls_before(run, coverage)
         rule = calls.after(run.manifest.calls)
         manifest = replace(run.manifest, calls=asdict(rule), tables_complete=False)
         changed, target = replace(run, manifest=manifest), paths
@@ -97,9 +100,22 @@ def rescore(
             reporter.warn(expected.warning)
     changes = Counter[tuple[str, str]]()
     for part in slices(run.index.n_records):
-        pairs = zip(before.calls.call[part].tolist(), now.calls.call[part].tolist(), strict=True)
+        pairs = zip(before[part].tolist(), now.calls.call[part].tolist(), strict=True)
         changes.update((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
     return changes, bool((coverage.row_state == RowState.DONE).all())
+
+
+def _calls_before(run: Run, coverage: Coverage) -> AnyArray:
+    """Return the number of the call of each record in predictions.tsv, ``(n,)``.
+
+    If the run has no such table, they are those by its rule.
+    """
+    if run.manifest.tables_complete:
+        with suppress(StoreError):
+            table = read_records(StoredTable(Predictions, run.paths.predictions))
+            if len(table) == run.index.n_records:
+                return table.words["call"].codes
+    return call_run(run, coverage).calls.call
 
 
 def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> tuple[Run, Coverage]:

@@ -2,7 +2,8 @@
 
 Read the scores of the run's segments, and write its tables again with other thresholds. Vectors are
 not computed again. With --bundle, another classifier scores the stored vectors, and -o is the
-folder of its tables. The number of sequences with each pair of calls, before and now, is printed.
+folder of its tables. The number of sequences with each pair of calls, in the tables before and
+now, is printed.
 """
 
 import argparse
