@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -373,6 +374,14 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys, called):
     assert "virnucpro rescue" in text
     assert main(["status", str(planned), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["parts"][0]["state"] == "lost"
+
+
+def test_status_knows_at_once_that_a_task_was_killed_on_this_machine(killed, called):
+    (name,) = RunDirectory(killed).part_names()
+    text = called("status", killed, code=2).stdout
+    assert f"lost: {name} on {socket.gethostname()}, killed" in text
+    assert "incomplete" in text.splitlines()[0]
+    assert f"virnucpro rescue {killed}" in text
 
 
 def test_merge_during_work_says_so(planned, alive, called, monkeypatch):

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from virnucpro import temporary
+from virnucpro import owner, temporary
 from virnucpro.temporary import owned_prefix
 
 PROGRAM = """
@@ -83,5 +83,5 @@ def test_without_proc_a_folder_has_no_owner(folder, monkeypatch):
     def no_proc(_):
         raise FileNotFoundError("/proc")
 
-    monkeypatch.setattr(temporary, "_start", no_proc)
+    monkeypatch.setattr(owner, "_start", no_proc)
     assert owned_prefix("run") == "virnucpro-run-"

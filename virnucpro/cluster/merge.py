@@ -48,8 +48,9 @@ def merge(
     Parameters
     ----------
     then_rescue
-        Whether to begin a round for the missing units, unless parts still work. A killed part is
-        known after 90 s; the merge waits for that, unless every unit has a valid segment.
+        Whether to begin a round for the missing units, unless parts still work. A part that was
+        killed on another machine is known after 90 s; the merge waits for that, unless every unit
+        has a valid segment.
     lock
         Whether to lock the run; False on a file system without locks.
     report

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeAlias
 from virnucpro.console import output_failure
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import is_fitted
+from virnucpro.owner import process_name
 from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
@@ -158,6 +159,7 @@ def write_status(
         "beat": beat,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "process": process_name(),
         "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
     }
     with write_file(run.status_json, lasting=False) as stream:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from virnucpro.durable import file_server_time
 from virnucpro.errors import RunLockedError
+from virnucpro.owner import has_ended
 from virnucpro.run_dir import RunDirectory
 
 LOST_S: Final = 90.0
@@ -37,8 +38,8 @@ class PartState:
     name
         Name of the part, which begins with the number of its task.
     state
-        ``working``; ``ended``; ``lost``: no heartbeat for more than `LOST_S` seconds; or
-        ``unknown``: its heartbeat cannot be read.
+        ``working``; ``ended``; ``lost``: killed, or no heartbeat for more than `LOST_S` seconds;
+        or ``unknown``: its heartbeat cannot be read.
     host
         Name of the machine; "" before the first heartbeat.
     age
@@ -47,6 +48,9 @@ class PartState:
         Last known status of each worker, as in status.json.
     problem
         Why the heartbeat cannot be read, with the name of the file; "" if it can be read.
+    killed
+        Whether its process has ended in the middle of its work; False also if this is not known,
+        as on another machine.
     """
 
     name: str
@@ -55,6 +59,7 @@ class PartState:
     age: float
     ranks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     problem: str = ""
+    killed: bool = False
 
 
 def part_states(run: RunDirectory) -> list[PartState]:
@@ -71,8 +76,8 @@ def settled_parts(
 ) -> list[PartState]:
     """Return the states of all parts; first wait until each has ended, is lost or shows life.
 
-    A killed part counts as working for `LOST_S` seconds. The function returns as soon as one part
-    has a new heartbeat, and after `LOST_S` seconds at the latest.
+    A part killed on another machine counts as working for `LOST_S` seconds. The function returns as
+    soon as one part has a new heartbeat, and after `LOST_S` seconds at the latest.
 
     Parameters
     ----------
@@ -125,10 +130,14 @@ def refuse_live_parts(run: RunDirectory, action: str) -> None:
 
 
 class Heartbeat(NamedTuple):
-    """Content of a status.json, and the time of its writing in seconds since 1970."""
+    """Content of a status.json, and the time of its writing in seconds since 1970.
+
+    `killed`: its process is known to have ended while it was `running`.
+    """
 
     seen: float
     running: bool
+    killed: bool
     host: str
     ranks: dict[str, dict[str, Any]]
 
@@ -147,7 +156,10 @@ def read_heartbeat(run: RunDirectory) -> Heartbeat | None:
             raise OSError(errno.EINVAL, "not a regular file")
         content = json.loads(run.status_json.read_bytes())
         ranks = {name: rank for name, rank in content["ranks"].items() if {*rank} >= _KEYS}
-        return Heartbeat(about.st_mtime, bool(content["running"]), str(content["host"]), ranks)
+        running = bool(content["running"])
+        own = running and about.st_uid == os.geteuid()
+        killed = own and has_ended(str(content.get("process")))
+        return Heartbeat(about.st_mtime, running, killed, str(content["host"]), ranks)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -162,7 +174,7 @@ def _heartbeat_and_state(part: RunDirectory) -> tuple[float, PartState]:
         return 0.0, PartState(name, "unknown", "", 0.0, problem=problem)
     if beat is not None:
         state = "working" if beat.running else "ended"
-        return beat.seen, PartState(name, state, beat.host, 0.0, beat.ranks)
+        return beat.seen, PartState(name, state, beat.host, 0.0, beat.ranks, killed=beat.killed)
     try:  # before its first heartbeat a part loads its index and starts its workers
         seen = os.lstat(part.index).st_mtime
     except OSError:
@@ -171,7 +183,7 @@ def _heartbeat_and_state(part: RunDirectory) -> tuple[float, PartState]:
 
 
 def _with_age(part: PartState, age: float) -> PartState:
-    lost = part.state == "working" and age > LOST_S
+    lost = part.state == "working" and (part.killed or age > LOST_S)
     return replace(part, state="lost" if lost else part.state, age=age)
 
 

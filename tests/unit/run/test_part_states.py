@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,10 +19,11 @@ def run(tmp_path):
     return RunDirectory(tmp_path)
 
 
-def beat(run, name, *, age=0.0, running=True):
+def beat(run, name, *, age=0.0, running=True, **facts):
     part = run.part(name)
     part.root.mkdir(parents=True, exist_ok=True)
-    part.status_json.write_text(json.dumps({"running": running, "host": "h", "ranks": {}}))
+    content = {"running": running, "host": "h", "ranks": {}, **facts}
+    part.status_json.write_text(json.dumps(content))
     moment = time.time() - age
     os.utime(part.status_json, (moment, moment))
 
@@ -34,6 +37,30 @@ def test_a_part_is_lost_after_its_last_heartbeat(run):
     beat(run, "0001.00000000", age=LOST_S + 5)
     beat(run, "0002.00000000", age=LOST_S + 5, running=False)
     assert states(part_states(run)) == {"0000": "working", "0001": "lost", "0002": "ended"}
+
+
+def test_a_part_is_lost_at_once_if_its_process_was_killed_here(run, monkeypatch):
+    program = "from virnucpro.owner import *; print(process_name(), flush=True); input()"
+    command = [sys.executable, "-c", program]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        name = process.stdout.readline().strip()
+        number, start, place = name.split("-")
+        beat(run, "0000.00000000", process=name)
+        beat(run, "0001.00000000", process=f"{number}-{start}-00000000")  # of another machine
+        beat(run, "0002.00000000", process=f"{os.getpid()}-1-{place}")  # its number was used again
+        beat(run, "0003.00000000", process=name, running=False)
+        beat(run, "0004.00000000", process="x")
+        others = {"0001": "working", "0002": "lost", "0003": "ended", "0004": "working"}
+        assert states(part_states(run)) == {"0000": "working", **others}
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its parent has not noticed
+        assert states(part_states(run)) == {"0000": "lost", **others}
+        process.wait()
+        assert states(part_states(run)) == {"0000": "lost", **others}
+    monkeypatch.setattr(os, "geteuid", lambda: -1)  # processes of another user may be hidden
+    assert set(states(part_states(run)).values()) == {"working", "ended"}
 
 
 def test_a_killed_part_is_waited_for_until_it_counts_as_lost(run):
