@@ -2,10 +2,14 @@
 
 Genes are found by `virnucpro.encoders.genes` with the codon scores of the embedded bundle. The
 evidence of a record counts genes in spans of 4 kb; here a span has up to `_SPAN` bases, and is read
-with `_MARGIN` bases on each side, so that genes at its bounds are whole.
+with `_MARGIN` bases on each side, so that genes at its bounds are whole. A single ambiguous letter
+does not end a gene, unless its codon is a stop with any of its bases, such as TAR; the codon has no
+score. In the evidence, each unknown letter ends a gene.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import repeat
 from pathlib import Path
@@ -13,9 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, IntArray
 from virnucpro.bundles.bundle import find_bundle
-from virnucpro.encoders.genes.genes import UNIT, Genes, Scores, Spans, find_genes
+from virnucpro.encoders.composition.letters import UNKNOWN_CODON, codon_number
+from virnucpro.encoders.genes.genes import IS_STOP, UNIT, Genes, Scores, Spans, find_genes
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.report.regions import sequence_ids, write_lines
 from virnucpro.sequences.index import SequenceIndex
@@ -25,6 +30,13 @@ _SPAN: Final = 100_000
 _MARGIN: Final = 20_000
 """Bases read on each side of a span: a longer gene at a bound is cut."""
 _STOP: Final = 3
+_AMBIGUOUS: Final = re.compile(rb"[RYSWKMBDHVN](?<=[ACGT].)(?=[ACGT])")
+"""A letter of several bases between two known ones."""
+_TWO_BASES: Final = [
+    bytes.maketrans(b"RYSWKMBDHVN", to) for to in (b"AT" + b"A" * 9, b"GC" + b"C" * 9)
+]
+"""Two bases for each of these letters: a codon that is a stop with both is one with all bases."""
+_SENSE: Final = codon_number("AAA")
 
 
 @cache
@@ -34,6 +46,21 @@ def _codon_scores() -> Scores:
     return scores
 
 
+def _over_ambiguous(span: Spans, letters: bytes) -> Spans:
+    """Return the span with known codons, stops or `_SENSE`, for those with ambiguous letters."""
+    if not _AMBIGUOUS.search(letters):
+        return span
+    one, other = (_frames_with(bases, letters) for bases in _TWO_BASES)
+    codons = np.where(IS_STOP[one] & IS_STOP[other], one, np.uint8(_SENSE))
+    filled = (span.frames >= UNKNOWN_CODON) & (one < UNKNOWN_CODON)
+    return replace(span, frames=np.where(filled, codons, span.frames))
+
+
+def _frames_with(bases: bytes, letters: bytes) -> ByteArray:
+    """Return `Spans.frames` of letters with other `bases`, a table, for the ambiguous ones."""
+    return Spans.of([_AMBIGUOUS.sub(lambda found: found[0].translate(bases), letters)]).frames
+
+
 def genes_of_record(index: SequenceIndex, record: int) -> Iterator[tuple[int, Genes]]:
     """Yield the genes whose left end is in each span of a record, and the base they count from."""
     length = int(index.record_lengths[record])
@@ -41,7 +68,8 @@ def genes_of_record(index: SequenceIndex, record: int) -> Iterator[tuple[int, Ge
         offset, end = max(start - _MARGIN, 0), min(start + _SPAN, length)
         letters = index.record_sequence(record, offset, min(end + _MARGIN, length))
         span = Spans.of([letters])
-        genes = find_genes(span, span.scored(_codon_scores()))
+        scored = span.scored(_codon_scores())
+        genes = find_genes(_over_ambiguous(span, letters), scored)
         left = genes.left + offset
         yield offset, genes.select((left >= start) & (left < end))
 

@@ -1,5 +1,6 @@
 """Genes of records: complete ones begin with a start and end with a stop, on both strands."""
 
+import itertools
 from pathlib import Path
 
 import gffutils
@@ -66,3 +67,51 @@ def test_a_gene_at_the_bound_of_a_span_is_whole_and_written_once(
     assert max(int(row[4]) for row in parts) > 5000
     assert sum("partial=00" in row[8] for row in parts) < sum("partial=00" in r[8] for r in whole)
     assert written(tmp_path / "none.gff3", index, [False]) == []
+
+
+@pytest.mark.parametrize(
+    ("letters", "place", "whole"),
+    [
+        (b"N", 300, True),
+        (b"R", 301, True),
+        (b"NAN", 300, True),
+        (b"NN", 300, False),
+        (b"TAR", 300, False),  # a stop in the frame of the gene
+        (b"TRA", 300, False),
+        (b"TAY", 300, True),
+        (b"CTAR", 300, True),  # a stop in another frame
+        (b"TAR", -3, True),  # its own stop
+        (b"TAN", -3, False),
+    ],
+)
+def test_a_gene_runs_over_single_ambiguous_letters(
+    letters, place, whole, index_records, phage, tmp_path
+):
+    index = index_records([("phiX", phage.decode())])
+    rows = written(tmp_path / "genes.gff3", index, [True])
+    complete = [(int(row[3]) - 1, int(row[4])) for row in rows if "partial=00" in row[8]]
+    start, end = max(complete, key=lambda gene: gene[1] - gene[0])
+    first = (start if place >= 0 else end) + place
+    changed = phage[:first] + letters + phage[first + len(letters) :]
+    for name, bases in (("+", changed), ("-", complement(changed))):
+        index = index_records([("phiX", bases.decode())])
+        found = written(tmp_path / f"{name}.gff3", index, [True])
+        place_of = (start, end) if name == "+" else (len(phage) - end, len(phage) - start)
+        ends = {(int(row[3]) - 1, int(row[4])) for row in found if "partial=00" in row[8]}
+        assert (place_of in ends) == whole
+        assert len(found) >= len(rows)
+
+
+def complement(bases):
+    return bases[::-1].translate(bytes.maketrans(b"ACGTRY", b"TGCAYR"))
+
+
+@pytest.mark.parametrize("stops", [STOPS, {complement(stop) for stop in STOPS}])
+def test_two_bases_show_whether_a_codon_is_a_stop_for_certain(stops):
+    codes = "AA CC GG TT RAG YCT SCG WAT KGT MAC BCGT DAGT HACT VACG NACGT"
+    meant = {code[0]: code[1:] for code in codes.split()}
+    for codon in itertools.product(meant, repeat=3):
+        codons = itertools.product(*(meant[letter] for letter in codon))
+        certain = {"".join(one).encode() for one in codons} <= stops
+        both = {"".join(codon).encode().translate(bases) for bases in genes_module._TWO_BASES}
+        assert (both <= stops) == certain, codon
