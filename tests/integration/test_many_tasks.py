@@ -379,7 +379,7 @@ def test_status_shows_tasks_and_lost_ones(planned, alive, capsys, called):
 def test_status_knows_at_once_that_a_task_was_killed_on_this_machine(killed, called):
     (name,) = RunDirectory(killed).part_names()
     text = called("status", killed, code=2).stdout
-    assert f"lost: {name} on {socket.gethostname()}, killed" in text
+    assert f"lost: {name} on {socket.gethostname()}, its process has ended" in text
     assert "incomplete" in text.splitlines()[0]
     assert f"virnucpro rescue {killed}" in text
 

@@ -159,7 +159,7 @@ def _part_lines(parts: Sequence[PartState]) -> Iterator[str]:
     yield from (f"unknown: {part.problem}" for part in parts if part.problem)
     lost = [part for part in parts if part.state == "lost"]
     for part in lost[:_SHOWN]:
-        why = "killed" if part.killed else f"no heartbeat for {duration(part.age)}"
+        why = "its process has ended" if part.killed else f"no heartbeat for {duration(part.age)}"
         yield f"lost: {part.name} on {part.host}, {why}"
     if len(lost) > _SHOWN:
         yield f"and {len(lost) - _SHOWN:,} more"
