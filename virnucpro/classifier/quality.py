@@ -62,7 +62,7 @@ def record_quality(
         gc[part] = known[part] = np.nan
     not_simple = np.ones(index.n_records, np.bool_)
     for first, last in _batches(index.record_lengths):
-        samples = [_sample(index, record) for record in range(first, last)]
+        samples = _samples(index, first, last)
         lengths, bases, not_simple[first:last] = _examine(samples)
         n_known = bases.sum(axis=1)
         between = index.record_lengths[first:last] - index.record_letters[first:last]
@@ -92,8 +92,15 @@ def _batches(lengths: IntArray) -> Iterator[tuple[int, int]]:
         yield from pairwise([part.start, *cuts.tolist(), part.stop])
 
 
+def _samples(index: SequenceIndex, first: int, last: int) -> list[bytes]:
+    """Return consecutive records; of a long one, evenly spread blocks, joined."""
+    lengths = index.record_lengths[first:last]
+    if lengths.max(initial=0) <= _BLOCKS * _BLOCK_BASES:
+        return index.record_sequences(first, last)
+    return [_sample(index, record) for record in range(first, last)]
+
+
 def _sample(index: SequenceIndex, record: int) -> bytes:
-    """Return a record, or evenly spread blocks of a long record, joined."""
     length = int(index.record_lengths[record])
     if length <= _BLOCKS * _BLOCK_BASES:
         return index.record_sequence(record, 0, length)

@@ -21,6 +21,7 @@ from virnucpro.sequences.builder import (
 )
 from virnucpro.sequences.columns import (
     ADVICE,
+    Column,
     Folder,
     Header,
     MemoryFolder,
@@ -186,8 +187,8 @@ class SequenceIndex:
         """
         distinct, which = np.unique(records, return_inverse=True)
         first = self._values["name_first"]
-        spans = zip(first[distinct].tolist(), first[distinct + 1].tolist(), strict=True)
-        names = [encoded_name(self._names.read(low, high).decode()) for low, high in spans]
+        parts = _parts(self._names, first[distinct], first[distinct + 1])
+        names = [encoded_name(part.decode()) for part in parts]
         found: list[str] = np.array(names, object)[which].tolist()
         return found
 
@@ -249,6 +250,11 @@ class SequenceIndex:
     def record_sequence(self, record: int, start: int, end: int) -> bytes:
         """Return the letters ``start`` to ``end - 1`` of a record; none of one that is too long."""
         return self._bases.read(*self._stored(record, start, end))
+
+    def record_sequences(self, first: int, last: int) -> list[bytes]:
+        """Return the letters of the records ``first`` to ``last - 1``, read at once."""
+        bounds = self._values["record_first_base"][first : last + 1]
+        return _parts(self._bases, bounds[:-1], bounds[1:])
 
     def record_qualities(self, record: int, start: int, end: int) -> bytes:
         """Return the qualities of the letters ``start`` to ``end - 1`` of a record.
@@ -435,6 +441,15 @@ def _numbered(paths: Sequence[str]) -> list[str]:
         taken.add(name)
         found.append(name)
     return found
+
+
+def _parts(column: Column, low: IntArray, high: IntArray) -> list[bytes]:
+    """Return parts of a column of bytes; those that follow each other are read at once."""
+    if len(low) and (low[1:] == high[:-1]).all():
+        text = column.read(int(low[0]), int(high[-1]))
+        spans = zip((low - low[0]).tolist(), (high - low[0]).tolist(), strict=True)
+        return [text[start:end] for start, end in spans]
+    return [column.read(*span) for span in zip(low.tolist(), high.tolist(), strict=True)]
 
 
 def _owners(first: IntArray, members: IntArray) -> IntArray:
