@@ -2,7 +2,8 @@
 
     python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv
     python scripts/bench/accuracy.py --labels OUT/labels.tsv --exclude OUT/exclude.bed [--bundle B]
-        [--split valid] [--viral-split known] [--lengths 100 150 ...] [--errors .01 .02 .05]
+        [--split valid] [--viral-split known [--families]] [--lengths 100 150 ...]
+        [--errors .01 .02 .05]
 
 The first reads what a training wrote about the pieces of its cross-validation. The second draws
 pieces of the genomes of one split, and classifies them with ``virnucpro.classify``. Both print for
@@ -114,8 +115,9 @@ def print_genomes(options: argparse.Namespace) -> None:
     sources = read_labels(options.labels, options.split)
     if options.viral_split:
         related = read_labels(options.labels, options.viral_split, one_class=True)
+        wanted = _is_family if options.families else bool
         sources = [source for source in sources if not source.viral]
-        sources += [source for source in related if source.viral]
+        sources += [source for source in related if source.viral and wanted(source.group)]
     genomes = read_genomes(sources, excluded)
     last: list[str] = []
     clean: dict[int, FloatArray] = {}
@@ -337,6 +339,10 @@ def _classified(bundle: str, bases: Sequence[bytes], mates: int = 1) -> FloatArr
     return odds
 
 
+def _is_family(group: str | None) -> bool:
+    return str(group).endswith("viridae")
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     given = parser.add_mutually_exclusive_group(required=True)
@@ -347,6 +353,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
     text = "split of the viruses, such as known (of groups that were trained on); default: --split"
     parser.add_argument("--viral-split", metavar="NAME", help=text)
+    text = "with --viral-split: leave out groups of phages of one host, which have no family"
+    parser.add_argument("--families", action="store_true", help=text)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, metavar="BASES")
     text = "rates of errors of reads, such as .05"
     parser.add_argument("--errors", type=float, nargs="+", metavar="RATE", help=text)
