@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up .venv and runs the fast tests in two processes. With arguments, pytest gets these instead.
+# Sets up .venv and runs the fast tests in parallel. With arguments, pytest gets these instead.
 # Usage: bash scripts/test.sh [--setup-only] [PYTEST ARGUMENT ...]
 #   bash scripts/test.sh -m slow        further cases of the fast tests, and tests that take minutes
 #   bash scripts/test.sh -m scripts     scripts, pages of the documentation, tutorials
@@ -18,7 +18,7 @@ if [ "${1:-}" = --setup-only ]; then
 fi
 # The tests start hundreds of processes, which would compile every module again.
 unset PYTHONDONTWRITEBYTECODE
-# Waiting OpenMP threads must not spin: the other test process needs the cores.
+# Waiting OpenMP threads must not spin: the other test processes need the cores.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
@@ -30,4 +30,7 @@ if [ -z "${PYTEST_DEBUG_TEMPROOT:-}" ] && [ -w /dev/shm ] && [ "${free:-0}" -gt 
   export PYTEST_DEBUG_TEMPROOT
   trap 'rm -rf "$PYTEST_DEBUG_TEMPROOT"' EXIT
 fi
-.venv/bin/python -m pytest --numprocesses 2 --dist worksteal
+# Tests wait for processes that they start: with one pytest process more than cores, no core waits.
+# Each takes 1 GB, and imports all tests: more than eight are no faster.
+cores=$(nproc)
+.venv/bin/python -m pytest --numprocesses $((cores < 8 ? cores + 1 : 8)) --dist worksteal

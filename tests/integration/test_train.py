@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_process")
 
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
-NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 2, "batch": 256, "warm_up": 1}
+NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 2, "batch": 1024, "warm_up": 1}
 NETWORK |= {"learning_rate": 0.02}
 """Small networks and few steps: these classes differ in their GC content alone."""
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
@@ -81,6 +81,7 @@ def until_drawing(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(labels, tmp_path_factory):
+    """A finished training. The tests of it stand together, so that few processes compute it."""
     folder = tmp_path_factory.mktemp("trained") / "toy"
     assert main(command(labels, folder)) == 0
     return folder
@@ -191,6 +192,29 @@ def test_the_function_refuses_other_settings_as_the_command_does(trained, labels
     assert not (tmp_path / "other").exists()
 
 
+def test_other_settings_are_refused(trained, labels, capsys, called):
+    before = json.loads((trained / "train.json").read_bytes())
+    assert "--resume" in called(*command(labels, trained), code=1).stderr
+    assert main(command(labels, trained, "--resume", "--seed", "2", "--dropout", "0")) == 1
+    assert "other sequences or options (seed, dropout)" in capsys.readouterr().err
+    assert json.loads((trained / "train.json").read_bytes()) == before
+
+
+def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, until_drawing):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    (folder / "notes.txt").write_text("mine")
+    until_drawing(command(labels, folder, "--force"))
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "bundle").exists()
+
+
+def test_a_training_in_use_is_refused(trained, labels, capsys):
+    with folder_lock(trained / "train.lock", ""):
+        assert main(command(labels, trained, "--resume")) == 1
+    assert "Wait for it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("split", "source", "made", "reason"),
     [
@@ -247,14 +271,6 @@ def test_fasta_files_of_each_class_are_a_training_set(
 )
 def test_labels_are_given_in_one_way(options, tmp_path, called):
     assert "--labels" in called("train", "-o", tmp_path / "toy", *options, code=64).stderr
-
-
-def test_other_settings_are_refused(trained, labels, capsys, called):
-    before = json.loads((trained / "train.json").read_bytes())
-    assert "--resume" in called(*command(labels, trained), code=1).stderr
-    assert main(command(labels, trained, "--resume", "--seed", "2", "--dropout", "0")) == 1
-    assert "other sequences or options (seed, dropout)" in capsys.readouterr().err
-    assert json.loads((trained / "train.json").read_bytes()) == before
 
 
 @pytest.mark.parametrize(
@@ -413,21 +429,6 @@ def test_any_words_are_labels_and_classes(labels, tmp_path, until_drawing, capsy
         ("viral", "rna_virus"),
         ("non-viral", "host"),
     }
-
-
-def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, until_drawing):
-    folder = tmp_path / "toy"
-    shutil.copytree(trained, folder)
-    (folder / "notes.txt").write_text("mine")
-    until_drawing(command(labels, folder, "--force"))
-    assert (folder / "notes.txt").read_text() == "mine"
-    assert not (folder / "bundle").exists()
-
-
-def test_a_training_in_use_is_refused(trained, labels, capsys):
-    with folder_lock(trained / "train.lock", ""):
-        assert main(command(labels, trained, "--resume")) == 1
-    assert "Wait for it" in capsys.readouterr().err
 
 
 def test_other_files_in_the_folder_are_refused(labels, tmp_path, capsys):

@@ -6,11 +6,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from virnucpro.dispatch.codec import (
     NUMBERS,
@@ -247,15 +246,14 @@ PROGRESSED = 1
 """Index of the shared time of the last reported progress (seconds); 0 before any progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """Class, device number, seed, task limit in seconds, and keyword arguments of one worker."""
 
     worker_cls: type[BaseWorker]
     gpu_id: int
     seed: int
     task_timeout: float | None
-    keywords: Mapping[str, Any] = field(default_factory=dict)
+    keywords: Mapping[str, Any]
 
     def __reduce__(self) -> tuple[Callable[..., "Assignment"], tuple[object, ...]]:
         rest = self.gpu_id, self.seed, self.task_timeout, self.keywords

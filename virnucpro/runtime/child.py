@@ -17,9 +17,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import NamedTuple, TextIO, cast
 
 from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
@@ -54,8 +53,7 @@ _PERMANENT = frozenset(
 """Error numbers for which a restart of the worker does not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """Parameters of a child process, as plain data.
 
     The child applies them before it imports the module of the worker function.

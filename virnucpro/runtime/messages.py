@@ -4,6 +4,9 @@ An encoded message has three parts: one byte for its type, the length of its con
 endian), and the content. The content is JSON or, for a report, a pickle. The parent unpickles a
 report only when a caller gets it from the results queue. The parent's data, such as the answer to
 `Ask`, take the same channel in the other direction: their length (8 bytes) and the bytes.
+
+Every worker imports this module. Messages are named tuples, since their classes are created faster
+than data classes. Two messages without content are equal: compare their types.
 """
 
 import errno
@@ -14,8 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from virnucpro.errors import WorkerError
 
@@ -28,6 +30,9 @@ _READ_SIZE = 1 << 16
 MOST_ANSWER_BYTES = 1 << 16
 """Maximum size of a pickled answer."""
 
+UNGUARDED_CODE = 119
+"""Exit code of a worker whose main script would start workers again."""
+
 _INTERRUPTED = (
     "a signal handler interrupted an earlier message of this worker; further messages cannot be "
     "sent. Do not raise exceptions from signal handlers in worker functions."
@@ -38,21 +43,18 @@ _CLOSED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """Message: the process of the worker is set up, and loads the worker function next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """Message: the worker is alive and has computed `done` of `total` rows."""
 
     done: int
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Message: the worker starts the piece of work that the numbers `place` identify.
 
     The worker function defines the meaning of these numbers. If the worker dies, the parent
@@ -62,20 +64,17 @@ class Mark:
     place: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Message: the worker function asks for an answer of the parent, such as its next work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """Message: a result of the worker function, as pickled bytes."""
 
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """Message: the worker function, or the import of its module, raised an exception.
 
     `permanent` is true if the exception would occur again after a restart.
@@ -87,8 +86,7 @@ class Failure:
     permanent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """Message: the worker function returned."""
 
 

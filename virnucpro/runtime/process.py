@@ -16,9 +16,8 @@ from multiprocessing.context import SpawnContext as SpawnContext
 from multiprocessing.context import SpawnProcess as SpawnProcess
 
 from virnucpro.errors import UsageError
-from virnucpro.runtime.messages import Decoder, Message, frame
+from virnucpro.runtime.messages import UNGUARDED_CODE, Decoder, Message, frame
 from virnucpro.runtime.signals import STOPPING
-from virnucpro.runtime.status import UNGUARDED_CODE
 
 SPAWN: SpawnContext = get_context("spawn")
 """Start method of child processes. Fork would copy the parent's locks and CUDA state."""

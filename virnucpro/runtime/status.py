@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from virnucpro.runtime.messages import (
+    UNGUARDED_CODE,
     Ask,
     Failure,
     Finished,
@@ -16,9 +17,6 @@ from virnucpro.runtime.messages import (
     Report,
     Started,
 )
-
-UNGUARDED_CODE: Final = 119
-"""Exit code of a worker whose main script would start workers again, see `NO_MAIN_GUARD`."""
 
 NO_MAIN_GUARD: Final = "NoMainGuard"
 """Kind of the failure of a worker that imports a main script without a main guard."""

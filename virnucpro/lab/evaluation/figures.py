@@ -63,6 +63,7 @@ def draw_figures(
                 metadata = {"Date": None} if kind == "svg" else {"Software": None}
                 with write_file(path) as stream:
                     figure.savefig(stream, format=kind, dpi=150, metadata=metadata)
+                figure.set_layout_engine("none")  # keeps the computed layout
                 written.append(path)
     return written
 
