@@ -18,8 +18,8 @@ PRIOR: Final = 0.05
 PRIOR_RECORDS: Final = 20
 """Number of records that this expectation counts for."""
 LEAST_BASES: Final = 1_000
-"""Shorter records do not count in an estimate. Those of one host resemble each other, so that a host
-whose composition is that of phages would be taken for thousands of viruses."""
+"""Shorter records do not count in an estimate. Those of one host resemble each other: a host whose
+composition is that of phages would be taken for thousands of viruses."""
 
 _LIMITS: Final = (1e-4, 0.9995)
 _HIGHEST: Final = 16
@@ -147,8 +147,8 @@ def estimate_prevalence(log_odds: FloatArray) -> Prevalence:
     limit = likelihood(value) - _DROP
     low = _root(lambda share: limit - likelihood(share), least, value)
     high = _root(lambda share: likelihood(share) - limit, value, most)
-    shares = (float(f"{share:.3g}") for share in (value, low, high))
-    return Prevalence(*shares, records=int(counts.sum()))
+    value, low, high = (float(f"{share:.3g}") for share in (value, low, high))
+    return Prevalence(value, low, high, int(counts.sum()))
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
