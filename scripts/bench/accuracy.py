@@ -18,7 +18,7 @@ The first also prints the stated and the realised share of false calls at this p
 prevalence is estimated where 1, 5 and 50 % of the pieces are viral. The second also prints, at 5 %:
 phages against prokaryotes in pieces of 2,048 bases; the groups of others of which most, and of
 viruses of which fewest 10-kb pieces are called; the share of random sequences that is called; and
-with ``--errors`` the same pieces with errors like those of Nanopore reads.
+with ``--errors`` the same pieces with errors like those of Nanopore reads, and with a gap of 100 N.
 """
 
 import argparse
@@ -68,6 +68,7 @@ SHARES, SAMPLE = (0.01, 0.05, 0.5), 100_000
 LEAST, WORST, MANY = 5, 10, 0.1
 WITH_ERRORS, RANDOM = (3_000, 5_000, 10_000, 20_000), (1_000, 5_000)
 """Bases of the pieces with errors, and of random sequences."""
+GAP = 100
 PAIRS = ((150, 400), (250, 500))
 """Bases of a mate, and of the fragment of a pair."""
 N_RANDOM, GC = 200, (0.35, 0.5, 0.65)
@@ -137,12 +138,19 @@ def print_genomes(options: argparse.Namespace) -> None:
         print(HEADER_OF_ERRORS)
     for length in WITH_ERRORS if options.errors else ():
         drawn = _draw(genomes, length, options.seed)
-        found = {0.0: clean[length] if length in clean else judge(drawn.bases)}
+        without = clean[length] if length in clean else judge(drawn.bases)
+        found = {"none": without, "100 N": judge([*map(with_gap, drawn.bases)])}
         for rate in options.errors:
             dice = np.random.default_rng(options.seed)
-            found[rate] = judge([with_errors(one, rate, dice) for one in drawn.bases])
-        for rate, values in found.items():
-            print(error_row(rate, length, drawn.groups, values, found[0.0], threshold), flush=True)
+            found[f"{rate:.1%}"] = judge([with_errors(one, rate, dice) for one in drawn.bases])
+        for name, values in found.items():
+            print(error_row(name, length, drawn.groups, values, without, threshold), flush=True)
+
+
+def with_gap(bases: bytes) -> bytes:
+    """Return the bases with a gap in their middle, as a scaffolder writes it."""
+    middle = len(bases) // 2
+    return bases[: middle - GAP // 2] + b"N" * GAP + bases[middle + GAP // 2 :]
 
 
 def honesty_row(
@@ -225,7 +233,7 @@ def pairs(genomes: Sequence[Genome], bundle: str, seed: int) -> Iterator[str]:
 
 
 def error_row(
-    rate: float,
+    name: str,
     length: int,
     groups: Sequence[Group],
     log_odds: FloatArray,
@@ -242,7 +250,7 @@ def error_row(
     kept = recall / without if without else np.nan
     few = recall_at_few(log_odds, viral, ~viral, weights)
     return (
-        f"| {rate:.1%} | {length:,} | {auroc(log_odds, viral, weights):.3f} | {few:.2f} | "
+        f"| {name} | {length:,} | {auroc(log_odds, viral, weights):.3f} | {few:.2f} | "
         f"{recall:.2f} | {kept:.0%} | {wrong:.1%} |"
     )
 

@@ -16,6 +16,7 @@ from virnucpro.classifier.calibration import Calibration, q_values
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
 from virnucpro.classifier.prevalence import (
+    LEAST_BASES,
     Expectation,
     Prevalence,
     estimate_prevalence,
@@ -178,7 +179,8 @@ def _by_probability(
         own[~scored[part]] = np.nan
         reason[part] = _abstentions(of, scored[part], calibration, composition)
         log_odds[part] = own
-        able[part] = np.where(reason[part] == Reason.NONE, own, np.nan)
+        counts = (reason[part] == Reason.NONE) & (of.length >= LEAST_BASES)
+        able[part] = np.where(counts, own, np.nan)
     share = options.prevalence
     if isinstance(share, float):
         prevalence = Prevalence(share, share, share)

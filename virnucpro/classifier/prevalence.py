@@ -17,6 +17,9 @@ PRIOR: Final = 0.05
 """Prevalence that is expected before an input is seen."""
 PRIOR_RECORDS: Final = 20
 """Number of records that this expectation counts for."""
+LEAST_BASES: Final = 1_000
+"""Shorter records do not count in an estimate. Those of one host resemble each other: a host whose
+composition is that of phages would be taken for thousands of viruses."""
 
 _LIMITS: Final = (1e-4, 0.9995)
 _HIGHEST: Final = 16
@@ -29,18 +32,25 @@ _DROP: Final = 1.92
 
 @dataclass(frozen=True, slots=True)
 class Prevalence:
-    """Assumed share of viral records, and its 95 % interval; three equal numbers if it is given."""
+    """Assumed share of viral records, and its 95 % interval; three equal numbers if it is given.
+
+    `records` is the number of records from which it is estimated. If there is none, it is `PRIOR`.
+    """
 
     value: float
     low: float
     high: float
+    records: int = 0
 
     @property
     def text(self) -> str:
         """Return the assumption in words, such as ``assumed 5.1 % viral (3.2 to 8.0 %)``."""
         source = f"{_percent(self.low)} to {_percent(self.high)} %"
-        given = self.low == self.value == self.high
-        return f"assumed {_percent(self.value)} % viral ({'given' if given else source})"
+        if self.low == self.value == self.high:
+            source = "given"
+        elif not self.records:
+            source = f"not estimated: no sequence has {LEAST_BASES:,} bases"
+        return f"assumed {_percent(self.value)} % viral ({source})"
 
 
 def _percent(share: float) -> str:
@@ -107,7 +117,8 @@ def estimate_prevalence(log_odds: FloatArray) -> Prevalence:
     Parameters
     ----------
     log_odds
-        ``(n,)``, calibrated log odds at a prevalence of one half; NaN is ignored.
+        ``(n,)``, calibrated log odds at a prevalence of one half of the records that count; NaN is
+        ignored.
 
     Returns
     -------
@@ -136,7 +147,8 @@ def estimate_prevalence(log_odds: FloatArray) -> Prevalence:
     limit = likelihood(value) - _DROP
     low = _root(lambda share: limit - likelihood(share), least, value)
     high = _root(lambda share: likelihood(share) - limit, value, most)
-    return Prevalence(*(float(f"{share:.3g}") for share in (value, low, high)))
+    value, low, high = (float(f"{share:.3g}") for share in (value, low, high))
+    return Prevalence(value, low, high, int(counts.sum()))
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:

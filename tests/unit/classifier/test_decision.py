@@ -205,6 +205,16 @@ def test_records_that_cannot_be_called_do_not_count_in_the_prevalence():
     assert decided(probability, quality, prevalence=None).prevalence.value < 0.02
 
 
+def test_short_records_do_not_count_in_the_prevalence():
+    long = records_of([0.98] * 20 + [0.02] * 180)
+    mixed = dataclasses.replace(long, length=np.where(np.arange(200) < 20, 999, 1000))
+    short = dataclasses.replace(long, length=np.full(200, 999))
+    found = [call_records(one, Thresholds(), CALIBRATION).prevalence for one in (mixed, short)]
+    assert [one.records for one in found] == [180, 0]
+    assert found[0].value < 0.02
+    assert found[1].value == 0.05
+
+
 @pytest.mark.parametrize(
     ("changes", "is_complex", "reason"),
     [

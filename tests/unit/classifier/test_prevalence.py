@@ -71,13 +71,17 @@ def test_the_posterior_follows_bayes_rule(log_odds, prevalence):
     assert posterior(np.array([log_odds]), prevalence)[0] == pytest.approx(expected)
 
 
+_NONE = "not estimated: no sequence has 1,000 bases"
+
+
 @pytest.mark.parametrize(
     ("values", "called", "false", "share", "told", "warns"),
     [
-        ((0.0512, 0.0298, 0.0801), 96, 12.4, "5.1 % viral (3.0 to 8.0 %)", "12", False),
+        ((0.0512, 0.0298, 0.0801, 500), 96, 12.4, "5.1 % viral (3.0 to 8.0 %)", "12", False),
         ((0.3, 0.3, 0.3), 1_000, 500.0, "30 % viral (given)", "500", False),
-        ((0.0004, 0.0001, 0.002), 3, 2.1, "0.04 % viral (0.01 to 0.2 %)", "2.1", True),
-        ((0.05, 0.01, 0.2), 0, 0.0, "5.0 % viral (1.0 to 20 %)", "0.0", False),
+        ((0.0004, 0.0001, 0.002, 90), 3, 2.1, "0.04 % viral (0.01 to 0.2 %)", "2.1", True),
+        ((0.05, 0.01, 0.2, 1), 0, 0.0, "5.0 % viral (1.0 to 20 %)", "0.0", False),
+        ((0.05, 0.01, 0.2, 0), 2, 0.9, f"5.0 % viral ({_NONE})", "0.9", False),
     ],
 )
 def test_what_is_expected_is_told_in_words(values, called, false, share, told, warns):

@@ -86,7 +86,7 @@ def vectors_of(sums: NDArray[np.integer], means: Float32Array) -> Float32Array:
 
 
 def _ratios(part: Mapping[str, Float32Array]) -> Float32Array:
-    known, unknown = part["bases"].T
+    known = part["bases"][:, 0]
     genes, complete, _, _, codons, score = part["genes"].T
     bases, some = np.maximum(known, 1), np.maximum(genes, 1)
     path, forward, *steps, path_score = part["steps"].T
@@ -95,7 +95,9 @@ def _ratios(part: Mapping[str, Float32Array]) -> Float32Array:
     deviation = np.sqrt(np.maximum(64 * spread[:, :, 1] - spread[:, :, 0] ** 2, 0))
     columns = [
         _log(bases),
-        unknown / (bases + unknown),
+        # Instead of the share of unknown bases. The training of the heads had almost none: a gap of
+        # 100 N in a scaffold would be far outside of what they know.
+        np.zeros_like(bases),
         _log(codons + 1),
         _log(genes + 1),
         3 * codons / bases,

@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 from virnucpro.encoders.genes import evidence, genes, words
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.encoder import scan_pieces
-from virnucpro.encoders.genes.inputs import FACTS, N_INPUTS, WIDTH
+from virnucpro.encoders.genes.inputs import FACTS, N_INPUTS, WIDTH, vectors_of
 from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.errors import BundleError
 from virnucpro.lab.training.records.codons import learn_scores
@@ -190,6 +190,15 @@ def spec_with(tmp_path):
         return GenesConfig(features).spec("genes", tmp_path, {"weights": "genes.safetensors"})
 
     return make
+
+
+def test_the_number_of_unknown_bases_has_no_influence():
+    """Trainings have few gaps: heads would know nothing of the 100 N that scaffolds have."""
+    sums = np.random.default_rng(1).integers(0, 50, (1, WIDTH))
+    gapped = sums.copy()
+    gapped[:, evidence.PARTS["bases"].start + 1] += 100
+    means = np.full(WIDTH, 0.01, np.float32)
+    assert np.array_equal(vectors_of(sums, means), vectors_of(gapped, means))
 
 
 def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, tensors, record):
