@@ -2,9 +2,10 @@
 
     python scripts/fetch_genomes.py scripts/mini_genomes.tsv --out GENOMES
 
-The table has one row per genome: accessions (several for segmented genomes), kingdom, group, split,
-bases to keep of each record, and the SHA-256 of the kept bases. GENOMES gets GROUP/ID.fa.gz and a
-genomes.tsv for scripts/train_mini.py. Genomes that are there already are not requested again.
+The table has one row per genome: accessions (one for each record; of a piece of a record
+ACCESSION:START-END, 1-based), kingdom, group, split, bases to keep of each record, and the SHA-256
+of the kept bases. GENOMES gets GROUP/ID.fa.gz and a genomes.tsv for scripts/train_mini.py. Genomes
+that are there already are not requested again.
 Rows without an accession of NCBI are listed with their source and skipped: exit code 2.
 """
 
@@ -77,8 +78,10 @@ def fetch(row: Mapping[str, str], server: str, pause: float) -> Iterator[tuple[s
 
 
 def _request(accession: str, server: str, pause: float) -> str:
-    """Return the bases of one record."""
-    query = {"db": "nuccore", "id": accession, "rettype": "fasta", "retmode": "text"}
+    """Return the bases of one record, or of a piece of one."""
+    record, _, piece = accession.partition(":")
+    query = {"db": "nuccore", "id": record, "rettype": "fasta", "retmode": "text"}
+    query |= zip(("seq_start", "seq_stop"), piece.split("-"), strict=True) if piece else ()
     url = f"{server}?{urllib.parse.urlencode(query)}"
     for attempt in range(ATTEMPTS):
         time.sleep(pause * 2**attempt)  # NCBI allows three requests per second
@@ -101,7 +104,7 @@ def _request(accession: str, server: str, pause: float) -> str:
 
 def _write_table(folder: Path, rows: Sequence[Mapping[str, str]]) -> None:
     """Write genomes.tsv of the genomes that are there."""
-    columns = ("id", "group", "realm", "family", "split_group", "split")
+    columns = ("id", "group", "kingdom", "realm", "family", "split_group", "split")
     here = [row for row in rows if (folder / row["group"] / f"{row['id']}.fa.gz").exists()]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "genomes.tsv").open("w", newline="", encoding="utf-8") as stream:

@@ -188,7 +188,7 @@ def _class(row: Mapping[str, str], kingdom: str) -> str:
     families = {row["family"], row["split_group"]}
     if families & SMALL_PHAGES or row["split_group"].startswith("smallphage"):
         return "small_phage"
-    if "realm" in row:
+    if row.get("realm"):
         return REALMS.get(row["realm"].rstrip("?"), "large_dna_virus")
     if row["group"] == "phage":
         return "tailed_phage"

@@ -1,4 +1,4 @@
-"""scripts/fetch_genomes.py gets genomes from a stand-in of NCBI's server."""
+"""scripts/fetch_genomes.py and a stand-in of NCBI's server; the table of mini's genomes."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from programs import load_script
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 RECORDS = {"AB000001.1": "acgtacgtaa" * 7, "AB000002.1": "TTTTGGGGCC" * 5}
 COLUMNS = (
-    *("id", "accession", "group", "realm", "family", "split_group", "split"),
+    *("id", "accession", "group", "kingdom", "realm", "family", "split_group", "split"),
     *("kept", "sha256", "excluded", "source"),
 )
 
@@ -30,13 +30,15 @@ def server():
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            (accession,) = parse_qs(urlparse(self.path).query)["id"]
+            query = parse_qs(urlparse(self.path).query)
+            (accession,) = query["id"]
             self.server.requests.append(accession)
             first = self.server.requests.count(accession) == 1
             self.send_response(503 if first else 200 if accession in RECORDS else 400)
             self.end_headers()
             if not first:
-                bases = RECORDS.get(accession, "")
+                start, end = (int(*query.get(name, ["0"])) for name in ("seq_start", "seq_stop"))
+                bases = RECORDS.get(accession, "")[max(start - 1, 0) : end or None]
                 self.wfile.write(f">{accession} x\n{bases[:40]}\n{bases[40:]}\n".encode())
 
         def log_message(self, *_):
@@ -44,7 +46,7 @@ def server():
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         server.requests = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
 
@@ -89,6 +91,17 @@ def test_records_are_cut_verified_and_fetched_once(script, server, tmp_path):
     assert len(server.requests) == n_requests
 
 
+def test_a_piece_is_requested_by_its_positions(script, server, tmp_path):
+    name, bases = "AB000002.1:5-14", "GGGGCCTTTT"
+    digest = hashlib.sha256(bases.encode()).hexdigest()
+    changes = {"accession": name, "kept": "10", "sha256": digest, "excluded": f"{name}:2-4"}
+    assert run(script, server, tmp_path, row(**changes)) == 0
+    with gzip.open(tmp_path / "out" / "virus" / "G1.fa.gz", "rt") as stream:
+        assert stream.read() == f">{name}\n{bases}\n"
+    regions = (tmp_path / "out" / "phage_like_regions.bed").read_text()
+    assert regions == f"G1\t{name}\t2\t4\n"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -109,9 +122,95 @@ def test_a_genome_that_is_missing_is_named(script, server, tmp_path, capsys, cha
         assert [one["id"] for one in csv.DictReader(stream, delimiter="\t")] == ["G2"]
 
 
-def test_the_table_of_mini_is_complete():
+@pytest.fixture(scope="module")
+def table():
     with (SCRIPTS / "mini_genomes.tsv").open() as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t"))
-    assert len(rows) > 1400
-    assert len({one["id"] for one in rows}) == len(rows)
-    assert all(bool(one["accession"]) != bool(one["source"]) for one in rows)
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return load_script("train_mini")
+
+
+@pytest.fixture(scope="module")
+def known(shared, mini):
+    """All genomes for training and validation of mini: folder, row of its genomes.tsv."""
+    folders = [shared / f"genomes{end}" for end in ("", "-2", "-3", "-4")]
+    rows = [(folder, one) for folder in folders for one in mini._rows(folder)]
+    return [(folder, one) for folder, one in rows if one["split"] in ("train", "valid")]
+
+
+def test_rows_of_the_table_of_mini_are_well_formed(table):
+    assert len({one["id"] for one in table}) == len(table)
+    assert all(bool(one["accession"]) != bool(one["source"]) for one in table)
+    fetched = [one for one in table if one["accession"]]
+    text = (SCRIPTS.parent / "docs" / "train.md").read_text()
+    assert f"{len(fetched):,} of the {len(table):,} genomes" in text
+    for one in fetched:
+        names = one["accession"].split(",")
+        kept = [int(word) for word in one["kept"].split(",")]
+        assert len(names) == len(set(names)) == len(kept), one["id"]
+        for name, length in zip(names, kept, strict=True):
+            start, _, end = name.partition(":")[2].partition("-")
+            assert not end or int(end) - int(start) + 1 == length, name
+    # The regions of a training have the name of a record alone.
+    excluded = {
+        word.rpartition(":")[0] for one in fetched for word in one["excluded"].split(";") if word
+    }
+    named = [name for one in fetched for name in one["accession"].split(",") if name in excluded]
+    assert sorted(named) == sorted(excluded)
+
+
+@pytest.mark.shared
+def test_labels_of_fetched_genomes_are_those_of_the_folders(script, mini, table, known, tmp_path):
+    for one in table:
+        path = tmp_path / one["group"] / f"{one['id']}.fa.gz"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    script._write_table(tmp_path, table)
+    fetched = mini._rows(tmp_path)
+    assert [one["id"] for one in fetched] == [one["id"] for _, one in known]
+    for one, (folder, original) in zip(fetched, known, strict=True):
+        labels = mini._labelled(tmp_path, one, tmp_path)
+        assert Path(labels["file"]).exists()
+        assert labels == mini._labelled(folder, original, tmp_path) | {"file": labels["file"]}
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_digests_lengths_and_regions_of_the_table_are_those_of_the_folders(table, known):
+    files = sorted({folder / one["file"] for folder, one in known if "file" in one})
+    of_genome = {}
+    for path in files:
+        for name, bases in records_of(path):
+            of_genome.setdefault(name.partition(".")[0], []).append((name, bases))
+    regions = {}
+    for folder in {folder for folder, _ in known}:
+        bed = folder / "phage_like_regions.bed"
+        for line in bed.read_text().splitlines() if bed.exists() else ():
+            identity, *region = line.split("\t")[:4]
+            regions.setdefault(identity, []).append(region)
+    for one, (folder, original) in zip(table, known, strict=True):
+        if not one["accession"]:
+            continue
+        file = folder / original["group"] / f"{original['id']}.fa.gz"
+        records = of_genome[one["id"]] if "file" in original else list(records_of(file))
+        names, sequences = zip(*records, strict=True)
+        assert [str(len(bases)) for bases in sequences] == one["kept"].split(","), one["id"]
+        digest = hashlib.sha256(b"".join(sequences).upper()).hexdigest()
+        assert (digest, original.get("sha256", digest)) == (one["sha256"], one["sha256"])
+        renamed = dict(zip(names, one["accession"].split(","), strict=True))
+        expected = [
+            f"{renamed[name]}:{start}-{end}"
+            for name, start, end in regions.get(one["id"], ())
+            if name in renamed
+        ]
+        assert one["excluded"] == ";".join(expected), one["id"]
+
+
+def records_of(path):
+    """Yield the name and bases of each record of a compressed FASTA file."""
+    for entry in gzip.decompress(path.read_bytes()).split(b">")[1:]:
+        header, _, bases = entry.partition(b"\n")
+        yield header.split()[0].decode(), bases.replace(b"\n", b"")
