@@ -23,7 +23,7 @@ def index():
         record_lengths=np.array([len(record) for record in records]),
         record_letters=np.array([len(record) for record in records]),
         record_status=np.full(len(records), RecordStatus.SCORABLE, np.uint8),
-        record_sequence=lambda record, start, end: records[record][start:end],
+        record_sequences=lambda first, last: records[first:last],
     )
 
 
