@@ -10,9 +10,8 @@ from virnucpro.errors import RunExistsError
 from virnucpro.run.creation import claimed, created
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
-from virnucpro.run.manifest import is_manifest
 from virnucpro.run.reporter import Reporter
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.runtime.devices import Kind
 
 LEAST_UNITS = 16

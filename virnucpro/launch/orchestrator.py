@@ -122,7 +122,8 @@ class LauncherOrchestrator:
             ``auto`` (all GPUs; without a GPU, as many CPU workers as CPUs and memory allow),
             ``0,1`` (GPU numbers), ``cpu:2`` (2 CPU workers), or a list of numbers or `Device`.
         pattern
-            Shell pattern of files below `input_dir`; files below `output_dir` are ignored.
+            Shell pattern of files below `input_dir`. Files below `output_dir`, and in other folders
+            of runs and launches, are ignored.
         worker
             A class, or a name as for `load_worker`.
         **setup_kwargs
@@ -226,7 +227,7 @@ class LauncherOrchestrator:
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
-                "pattern ('**/' also searches subfolders)."
+                "pattern ('**/' also searches subfolders, but not those of runs and launches)."
             )
         for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:

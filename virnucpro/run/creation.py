@@ -20,11 +20,11 @@ from virnucpro.errors import RunError, RunExistsError, UsageError
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests
 from virnucpro.run.job import Job
-from virnucpro.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
+from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, opened, put_index_in_place, run_lock
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet

@@ -267,21 +267,6 @@ def read_manifest(run: RunDirectory) -> Manifest:
     return manifest
 
 
-def is_manifest(path: Path) -> bool:
-    """Return whether a file is a run.json of any version of this program.
-
-    Raises
-    ------
-    OSError
-        If the file exists and cannot be read.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()
-
-
 def _parse(content: Mapping[str, Any]) -> Manifest:
     values = {name: content[name] for name in Manifest.__slots__}
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
