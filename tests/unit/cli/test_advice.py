@@ -29,6 +29,15 @@ def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, capsys):
     assert "--resume" in capsys.readouterr().err
 
 
+def test_a_deleted_working_directory_is_named(tmp_path, monkeypatch):
+    missing = OSError(errno.ENOENT, "No such file or directory")
+    assert "check that the folder exists" in advice_for(missing, resumable=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "working directory was deleted" in advice_for(missing, resumable=False)
+
+
 def test_an_unreadable_file_is_not_taken_for_a_folder_that_is_not_writable(tmp_path, monkeypatch):
     path = tmp_path / "closed"
     path.write_text("")
