@@ -397,3 +397,4 @@ def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
 
 
 run_multi_gpu = LauncherOrchestrator().run
+"""Run a launch in one call: print its errors, and return the exit code."""
