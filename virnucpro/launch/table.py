@@ -11,6 +11,7 @@ The outputs of all files are merged beside it::
                                     has the names of launch.tsv
     OUT/launch.viral.fasta[.gz]     viral sequences of all FASTA files, in the same order
     OUT/launch.viral.fastq[.gz]     viral sequences of all FASTQ files
+    OUT/launch.viruses.fasta[.gz]   viral sequences of all files, and viral stretches of proviruses
 
 No process waits for another one, and none writes another one's table. Every task joins the tables
 when it begins and when it ends.

@@ -13,9 +13,10 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
 SCHEMA_VERSION = 7
-_OTHER_PARAMETERS = (
-    "Use the parameters of the run, choose another output folder, or replace the run with --force."
+_REPLACE = (
+    "choose another output folder, or replace the run: delete its folder (predict, embed: --force)."
 )
+_OTHER_PARAMETERS = f"Use the parameters of the run, {_REPLACE}"
 _RESTORE = "Restore the file from a copy, or start the run anew in another folder."
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors")
 
@@ -186,8 +187,7 @@ class Manifest:
                 raise FingerprintError(
                     f"{root.root}: the content of {new.path} differs from the input of the run. "
                     f"The run read {_counts(old)} from {old.path}. The file now has "
-                    f"{_counts(new)}. Give the original file, choose another output folder, or "
-                    "replace the run with --force."
+                    f"{_counts(new)}. Give the original file, {_REPLACE}"
                 )
 
 
