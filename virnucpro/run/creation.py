@@ -132,11 +132,15 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
     entries = run.entries()
     if entries and not is_manifest(run.run_json):
-        state = "is damaged" if run.run_json.is_file() else "is missing"
+        name, shown = run.run_json.name, ", ".join(entries[:3])
+        state = (
+            f"not a valid run: {name} is damaged. Restore this file from a copy, or choose"
+            if run.run_json.is_file()
+            else f"has no {name}. If it was a run, restore this file from a copy; else choose"
+        )
         raise RunExistsError(
-            f"{run.root} is not empty ({', '.join(entries[:3])}) and not a valid run: "
-            f"{run.run_json.name} {state}. Restore this file from a copy, or choose another "
-            "output folder. Nothing was changed."
+            f"{run.root} is not empty ({shown}) and {state} another output folder. Nothing was "
+            "changed."
         )
 
 
