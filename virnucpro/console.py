@@ -74,6 +74,11 @@ def _percent_encoded(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode(errors="surrogateescape"))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 file`` or ``2,000 files``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration as text, such as ``15 µs``, ``230 ms``, ``2.5 s`` or ``2.5 h``."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):

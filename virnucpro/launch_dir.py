@@ -22,7 +22,11 @@ MERGED_NAMES: Final = {
     name: f"launch.{name}"
     for name in (
         "predictions.tsv",
-        *(f"viral.{form}{end}" for form in ("fasta", "fastq") for end in ("", ".gz")),
+        *(
+            f"{kind}{end}"
+            for kind in ("viral.fasta", "viral.fastq", "viruses.fasta")
+            for end in ("", ".gz")
+        ),
     )
 }
 """Name of the merged file for each output that is merged."""

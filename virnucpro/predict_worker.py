@@ -17,7 +17,7 @@ from virnucpro.encoders.base import Precision
 from virnucpro.encoders.device import is_device_failure
 from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
-from virnucpro.errors import FingerprintError, RunError, UsageError
+from virnucpro.errors import RunError, UsageError
 from virnucpro.launch.table import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.option import options_of
@@ -114,7 +114,7 @@ class Worker(FileWorker):
         Returns
         -------
         A dict of: sequences and viral (numbers of sequences), also by length; rule (of the calls);
-        prevalence (assumed; with a calibrated bundle);
+        prevalence (assumed; with a calibrated bundle); proviruses (number of candidates);
         complete (whether every row has a result), skipped (whether an earlier launch computed all
         results), outputs (paths by name, from which a launch merges some), and details. The details
         are: folder, units_computed, records (number by status), calls (number by call),
@@ -137,9 +137,6 @@ class Worker(FileWorker):
             outcome, computed = run_in_process(
                 job, execution, warnings, self._device, self._models, self.progressed
             )
-        except FingerprintError as error:
-            error.add_note(f"launch has no --force: delete {folder} and rerun the command")
-            raise
         except Exception as error:
             if is_device_failure(error):
                 raise WorkerUnusable(f"{self._device}: {error}") from error
@@ -151,6 +148,7 @@ class Worker(FileWorker):
             "rule": outcome.rule,
             **({"prevalence": expected.prevalence.value} if expected else {}),
             **_by_length(outcome.by_length),
+            "proviruses": outcome.proviruses,
             "complete": outcome.complete,
             "skipped": existed and not computed,
             OUTPUTS_KEY: {path.name: str(path) for path in outcome.files},

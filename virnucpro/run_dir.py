@@ -1,5 +1,6 @@
 """Paths and names of all files in a run folder. No other module defines such names."""
 
+import json
 import os
 import re
 import shutil
@@ -347,3 +348,18 @@ def _remove_members(folder: Path, pattern: str) -> None:
         path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def is_manifest(path: Path) -> bool:
+    """Return whether a file is a run.json of any version of this program.
+
+    Raises
+    ------
+    OSError
+        If the file exists and cannot be read.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()

@@ -78,6 +78,9 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     assert {row["file"] for row in merged} == {*done}
     fasta_of = [(out / name / "viral.fasta").read_bytes() for name in done]
     assert (out / "launch.viral.fasta").read_bytes() == b"".join(fasta_of)
+    viruses_of = [(out / name / "viruses.fasta").read_bytes() for name in done]
+    assert (out / "launch.viruses.fasta").read_bytes() == b"".join(viruses_of)
+    assert {rows[name]["proviruses"] for name in done} == {"0"}
 
     for name in done:
         lengths = [int(row["length"]) for row in tables(out / name / "predictions.tsv")]
@@ -116,7 +119,8 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
         "torn.fa.gz": "failed",
     }
     assert "FingerprintError: " in rows["a.fa"]["error"]
-    assert f"launch has no --force: delete {out / 'a.fa'} and rerun" in rows["a.fa"]["error"]
+    assert f"{out / 'a.fa'}: the content of" in rows["a.fa"]["error"]
+    assert rows["a.fa"]["error"].endswith("delete its folder (predict, embed: --force).")
     assert "differs from the input of the run" in again.stderr
     assert all(path.stat().st_mtime_ns == at for path, at in segments.items())
 

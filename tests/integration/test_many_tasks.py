@@ -495,6 +495,9 @@ def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
     output = capsys.readouterr()
     assert "\nhours\t" in output.out
     assert "units per worker" in output.err
+    words[words.index("1000")] = "1"
+    assert main(words) == 0
+    assert "units per worker" not in capsys.readouterr().err
     assert not folder.exists()
     assert list(Path(tmp_path).iterdir()) == []
 

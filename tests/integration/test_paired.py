@@ -106,6 +106,7 @@ def test_viruses_are_written_as_mates(files):
         (["R1.fq", "other.fq"], "paired", r"R1\.fq and other\.fq: record 2: the names r1/1 and r2"),
         (["odd.fq"], "interleaved", r"odd\.fq: record 7 \(r3/1\) has no mate: the file ends"),
         (["R1.fq"], "interleaved", r"R1\.fq: records 1 and 2: the names r0/1 and r1/1 are not"),
+        (["missing.bam"], "paired", r"missing\.bam: the file does not exist"),
         (["R1.fq"], "paired", "takes two files for each sample.*--interleaved|interleaved"),
     ],
 )

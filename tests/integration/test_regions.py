@@ -104,7 +104,13 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
         ),
     ]
     statistics = json.loads((finished / "virnucpro_mqc.json").read_text())
-    assert [one["provirus"] for one in statistics["data"].values()] == [1]
+    [sample] = statistics["data"].values()
+    assert sample["provirus"] == 1
+    assumed = json.loads((finished / "run.json").read_text())["prevalence"]
+    columns = {"prevalence": "value", "prevalence_low": "low", "prevalence_high": "high"}
+    for column, name in columns.items():
+        assert sample[column] == pytest.approx(100 * assumed[name], abs=1e-3)
+    assert statistics["headers"].keys() == sample.keys()
     assert "1 sequence with a provirus candidate." in (finished / "report.html").read_text()
     bed = [line.split("\t") for line in (finished / "regions.bed").read_text().splitlines()]
     assert [row[0] for row in bed] == ["chimera", "phage"]

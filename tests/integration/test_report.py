@@ -273,12 +273,15 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert "name the report of all of them with -o" in capsys.readouterr().err
     (tmp_path / "a/begun").mkdir()
     (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
-    (tmp_path / "a/launch.json").write_text('{"input_dir": "/in", "files": []}')
+    predicted(small_fasta, tmp_path / "a/removed.fa", "--no-report")  # no longer a file of it
+    files = [{"file": "/in/out", "status": "done", "error": ""}]
+    (tmp_path / "a/launch.json").write_text(json.dumps({"input_dir": "/in", "files": files}))
     path = tmp_path / "all.html"
     folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
     assert main(["report", *folders, "-o", str(path), "-q"]) == 0
-    warning = f"1 runs without predictions.tsv are left out: {tmp_path / 'a/begun'}"
-    assert warning in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert f"runs without predictions.tsv are left out (1): {tmp_path / 'a/begun'}" in printed
+    assert f"runs not in launch.tsv are left out (1): {tmp_path / 'a/removed.fa'}" in printed
     data = data_of(path)
     assert [one["sample"] for one in data["samples"]] == ["a_out", "b_out", "small"]
     assert len({*zip(data["records"]["sample"], data["records"]["file"], strict=True)}) == 3

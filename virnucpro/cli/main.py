@@ -246,11 +246,32 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
         True if the command has an option ``--resume``.
     """
     code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
+    if code == errno.ENOENT and getattr(error, "filename", None) is None and _is_nowhere():
+        return "the working directory was deleted: change to another one, then rerun the command"
+    if code in (errno.ENOENT, errno.EEXIST) and (link := _broken_link(error)) is not None:
+        return f"{link} is a symbolic link without a target: remove it, or make its target"
     if code in _REPAIRS:
         return f"{_REPAIRS[code]}, then rerun the command{' with --resume' if resumable else ''}"
     if code in DENIED and (unreadable := _unreadable_file(error)) is not None:
         return unreadable
     return None if code is None else _ALTERNATIVES.get(code)
+
+
+def _is_nowhere() -> bool:
+    """Return whether the working directory of this process was deleted."""
+    try:
+        os.getcwd()  # noqa: PTH109 - raises alike
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _broken_link(error: OSError | MemoryError) -> str | None:
+    """Return the path of `error` or the folder of this path, if it is a link without a target."""
+    path = os.fsdecode(getattr(error, "filename", None) or "")
+    places = (path, os.path.dirname(path))  # noqa: PTH120 - as Path
+    links = (place for place in places if os.path.islink(place))  # noqa: PTH114 - as Path
+    return next((link for link in links if not os.path.exists(link)), None)  # noqa: PTH110
 
 
 def _unreadable_file(error: OSError | MemoryError) -> str | None:

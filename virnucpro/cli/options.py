@@ -52,6 +52,22 @@ def add(
     parser.set_defaults(offered=offered | options.keys())
 
 
+class Once(argparse.Action):
+    """Store the value of an option that takes one, and refuse a second value."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        _flag: str | None = None,
+    ) -> None:
+        """Store `values`; raise ArgumentError if another value is there."""
+        if getattr(namespace, self.dest, self.default) != self.default:
+            raise argparse.ArgumentError(self, "this command takes one value, not several")
+        setattr(namespace, self.dest, values)
+
+
 def _place(option: Option) -> int:
     return _GROUPS.index(option.group)
 
@@ -71,6 +87,8 @@ def _keywords(declared: type, name: str, option: Option) -> dict[str, Any]:
         keywords |= {"nargs": "?", "const": option.const}
     if option.repeated:
         keywords["action"] = "append"
+    elif name == "bundle":
+        keywords["action"] = Once
     return keywords
 
 

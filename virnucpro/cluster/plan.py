@@ -6,13 +6,13 @@ from pathlib import Path
 
 from virnucpro.compute.preflight import auto_precision, space_needed, vector_bytes
 from virnucpro.compute.rounds import write_round
+from virnucpro.console import counted
 from virnucpro.errors import RunExistsError
 from virnucpro.run.creation import claimed, created
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
-from virnucpro.run.manifest import is_manifest
 from virnucpro.run.reporter import Reporter
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.runtime.devices import Kind
 
 LEAST_UNITS = 16
@@ -54,10 +54,11 @@ class Plan:
     def warnings(self) -> list[str]:
         """Return warnings about the number of units and the size of the vectors."""
         found = []
-        if 0 < self.units < LEAST_UNITS * self.workers:
+        if 0 < self.units < LEAST_UNITS * self.workers and self.workers > 1:
+            most = counted(max(1, self.units // LEAST_UNITS), "worker")
             found.append(
                 f"{self.units / self.workers:.1f} units per worker: workers idle at the end of the "
-                f"run. Use at most {max(1, self.units // LEAST_UNITS):,} workers."
+                f"run. Use at most {most}."
             )
         if self.n_bytes["embeddings.h5"] > _MOST_BYTES:
             found.append(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Self, cast
+from typing import Any, Generic, Self, SupportsIndex, cast
 
 from virnucpro.dispatch.loop import DispatchLoop
 from virnucpro.dispatch.protocol import (
@@ -139,9 +139,9 @@ class Dispatcher(Generic[Task, Result]):
     worker_cls
         Class of the workers.
     gpu_ids
-        One worker is started for each id; ids may repeat. The worker sees all devices and must
-        choose the device of its id. With `devices`, the ids only number the workers (default: 0,
-        1, ...).
+        One worker is started for each id; ids may repeat, and be negative (no GPU). The worker
+        sees all devices and must choose the device of its id. With `devices`, the ids only number
+        the workers (default: 0, 1, ...).
     queue_size
         Maximum number of tasks in memory: received from the generator and not yet answered.
     suppress_worker_output
@@ -173,7 +173,7 @@ class Dispatcher(Generic[Task, Result]):
     Raises
     ------
     TypeError
-        If `worker_cls` is not a subclass of `BaseWorker`.
+        If `worker_cls` is not a subclass of `BaseWorker`, or `gpu_ids` are not integers.
     ValueError
         If `gpu_ids` is empty, `queue_size` or `max_attempts` is below 1, or a time limit is not a
         number above 0.
@@ -211,6 +211,8 @@ class Dispatcher(Generic[Task, Result]):
             fair=not ordered,
         )
         ids = None if gpu_ids is None else list(gpu_ids)
+        if not all(isinstance(number, SupportsIndex) for number in ids or ()):
+            raise TypeError(f"gpu_ids must be integers, such as [0, 1], not {gpu_ids!r}.")
         masks = [{}] * len(ids or ()) if devices is None else _masks(devices)
         self.gpu_ids = list(range(len(masks))) if ids is None else ids
         if not self.gpu_ids:

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from virnucpro.errors import UsageError
 from virnucpro.launch.results import ResultQueue
+from virnucpro.launch_dir import JSON_NAME
+from virnucpro.run_dir import is_manifest
 
 TaskQueue = queue.SimpleQueue["Path | None"]
 """Queue of files, followed by one None for each worker."""
@@ -84,7 +86,7 @@ class ResourceAllocator:
         All other folders are omitted.
 
         See `discover_files` for parameters and errors. Hidden files match. ``**/`` does not follow
-        symbolic links to folders.
+        symbolic links to folders. Folders of runs and launches below `input_dir` are not searched.
         """
         ok, error = self.validate_input_dir(input_dir)
         if not ok:
@@ -197,13 +199,21 @@ def _search(folder: Path, parts: Sequence[str], found: Found) -> None:
     for entry in _entries(folder, found):
         path = folder / entry.name
         if first == _ANY_DEPTH:
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) and not _is_output(path):
                 _search(path, parts, found)
         elif fnmatchcase(entry.name, first):
             if not rest:
                 _add(path, found)
-            elif entry.is_dir():
+            elif entry.is_dir() and not _is_output(path):
                 _search(path, rest, found)
+
+
+def _is_output(folder: Path) -> bool:
+    """Return whether a folder is that of a run or launch of this program."""
+    try:
+        return (folder / JSON_NAME).is_file() or is_manifest(folder / "run.json")
+    except OSError:  # the search reports the folder
+        return False
 
 
 def _entries(folder: Path, found: Found) -> Iterator[os.DirEntry[str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from virnucpro.console import say
+from virnucpro.console import counted, say
 from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver, WorkerTrouble
 
 SILENCE_S = 2.0
@@ -191,7 +191,7 @@ class LoadBalancer:
     def print_summary(self, total_files: int) -> None:
         """Print the number of files by status, in total and for each worker."""
         stats = self.get_summary_stats()
-        line = f"{total_files:,} files: {stats['successful']:,} done"
+        line = f"{counted(total_files, 'file')}: {stats['successful']:,} done"
         for count, name in (
             (stats["partial"], "partial"),
             (stats["failed"], "failed"),
@@ -200,8 +200,9 @@ class LoadBalancer:
             line += f", {count:,} {name}" if count else ""
         self.say(f"{line}; {stats['seconds']:.1f} s")
         for gpu, share in stats["gpu_stats"].items():
+            files = counted(share["processed"], "file")
             self.say(
-                f"{self.worker_name(gpu)}: {share['processed']:,} files in {share['time']:.1f} s, "
+                f"{self.worker_name(gpu)}: {files} in {share['time']:.1f} s, "
                 f"{share['failures']:,} failed"
             )
         if stats["total_duration"]:

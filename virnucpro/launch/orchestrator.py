@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -63,10 +64,21 @@ class LaunchOptions:
 
 
 def _exit_code_of(launch: Callable[_P, LaunchReport]) -> Callable[_P, int]:
-    """Return a function that calls `launch`, prints its errors, and returns the exit code."""
+    """Return a function with the parameters of `launch` that returns the exit code."""
 
-    @wraps(launch)
     def run(*arguments: _P.args, **keywords: _P.kwargs) -> int:
+        """Process every file of a folder like `LauncherOrchestrator.launch`; return the exit code.
+
+        The parameters are those of `LauncherOrchestrator.launch`. Its errors, unknown options of
+        the worker included, are printed to standard error.
+
+        Returns
+        -------
+        int
+            0: all files are done. 1: no file has a result, or the launch failed with an error. 2:
+            some files failed, are partial or were not processed, or the result table could not be
+            written. 130: interrupted by Ctrl-C.
+        """
         try:
             return launch(*arguments, **keywords).exit_code
         except (VirnucproError, OSError) as error:
@@ -75,6 +87,7 @@ def _exit_code_of(launch: Callable[_P, LaunchReport]) -> Callable[_P, int]:
         except KeyboardInterrupt:
             return 130
 
+    vars(run)["__signature__"] = signature(launch).replace(return_annotation=int)
     return run
 
 
@@ -122,7 +135,8 @@ class LauncherOrchestrator:
             ``auto`` (all GPUs; without a GPU, as many CPU workers as CPUs and memory allow),
             ``0,1`` (GPU numbers), ``cpu:2`` (2 CPU workers), or a list of numbers or `Device`.
         pattern
-            Shell pattern of files below `input_dir`; files below `output_dir` are ignored.
+            Shell pattern of files below `input_dir`. Files below `output_dir`, and in other folders
+            of runs and launches, are ignored.
         worker
             A class, or a name as for `load_worker`.
         **setup_kwargs
@@ -170,14 +184,6 @@ class LauncherOrchestrator:
         return self._execute(plan, options)
 
     run = _exit_code_of(launch)
-    """Call `launch`, print errors to standard error, and return the exit code.
-
-    Returns
-    -------
-    0: all files are done. 1: no file has a result, or `launch` raised an error. 2: some files
-    failed, are partial or were not processed, or the result table could not be written. 130:
-    interrupted by Ctrl-C.
-    """
 
     def validate_setup(self, input_dir: Path | str, gpus: str | Sequence[int]) -> tuple[bool, str]:
         """Return two values: whether folder and GPUs are valid, and an error message or ""."""
@@ -226,7 +232,7 @@ class LauncherOrchestrator:
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
-                "pattern ('**/' also searches subfolders)."
+                "pattern ('**/' also searches subfolders, but not those of runs and launches)."
             )
         for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:
@@ -391,4 +397,4 @@ def _require_some_work(balancer: LoadBalancer, report: LaunchReport) -> None:
 
 
 run_multi_gpu = LauncherOrchestrator().run
-"""Run a launch in one call and return the exit code."""
+"""Run a launch in one call: print its errors, and return the exit code."""

@@ -11,6 +11,7 @@ The outputs of all files are merged beside it::
                                     has the names of launch.tsv
     OUT/launch.viral.fasta[.gz]     viral sequences of all FASTA files, in the same order
     OUT/launch.viral.fastq[.gz]     viral sequences of all FASTQ files
+    OUT/launch.viruses.fasta[.gz]   viral sequences of all files, and viral stretches of proviruses
 
 No process waits for another one, and none writes another one's table. Every task joins the tables
 when it begins and when it ends.
@@ -26,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from virnucpro.console import printable, say
+from virnucpro.console import counted, printable, say
 from virnucpro.durable import write_file
 from virnucpro.errors import UsageError
 from virnucpro.folder_lock import is_held
@@ -492,7 +493,7 @@ class LaunchProgress:
     def as_text(self) -> str:
         """Return one line with the state of the launch, and one line per failed or partial file."""
         counts = ", ".join(f"{number:,} {status}" for status, number in self.files.items())
-        lines = [f"launch, {self.state}: {sum(self.files.values()):,} files: {counts}"]
+        lines = [f"launch, {self.state}: {counted(sum(self.files.values()), 'file')}: {counts}"]
         return "\n".join(map(printable, (*lines, *self.failures)))
 
 

@@ -21,6 +21,7 @@ _PARENT: Final = {
     "parent_description": "identifies viral sequences in metagenomic data",
 }
 _SHARE: Final = {"suffix": "%", "max": 100, "format": "{:,.1f}"}
+_INTERVAL: Final = "the 95 % interval of the assumed share"
 _CALLS: Final = tuple(call.replace("-", "_") for call in COLOURS)
 
 
@@ -58,8 +59,11 @@ def _statistics(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
         "not_scored": counts["not_scored"],
         "sequences": total,
     }
-    if counts["prevalence"] is not None:
-        values["prevalence"] = round(100 * counts["prevalence"], 3)
+    if expected := facts.expectation():
+        assumed = expected.prevalence
+        values["prevalence"] = round(100 * assumed.value, 3)
+        values["prevalence_low"] = round(100 * assumed.low, 3)
+        values["prevalence_high"] = round(100 * assumed.high, 3)
         values["expected_false"] = counts["expected_false"]
     return {
         "id": "virnucpro_general",
@@ -70,6 +74,8 @@ def _statistics(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:
             | _SHARE,
             "prevalence": _column("% assumed", "Share of viral sequences that is assumed", "Reds")
             | _SHARE,
+            "prevalence_low": _column("% low", f"Lower end of {_INTERVAL}", "Reds") | _SHARE,
+            "prevalence_high": _column("% high", f"Upper end of {_INTERVAL}", "Reds") | _SHARE,
             "expected_false": _column("Expected false", "Expected false viral calls", "Oranges"),
             "provirus": _column("Proviruses", "Sequences with a provirus candidate", "Reds"),
             "ambiguous": _column("Ambiguous", "Sequences with an ambiguous call", "Oranges")

@@ -20,11 +20,11 @@ from virnucpro.errors import RunError, RunExistsError, UsageError
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests
 from virnucpro.run.job import Job
-from virnucpro.run.manifest import Manifest, is_manifest, read_manifest, write_manifest
+from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, opened, put_index_in_place, run_lock
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
@@ -132,11 +132,15 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
     entries = run.entries()
     if entries and not is_manifest(run.run_json):
-        state = "is damaged" if run.run_json.is_file() else "is missing"
+        name, shown = run.run_json.name, ", ".join(entries[:3])
+        state = (
+            f"not a valid run: {name} is damaged. Restore this file from a copy, or choose"
+            if run.run_json.is_file()
+            else f"has no {name}. If it was a run, restore this file from a copy; else choose"
+        )
         raise RunExistsError(
-            f"{run.root} is not empty ({', '.join(entries[:3])}) and not a valid run: "
-            f"{run.run_json.name} {state}. Restore this file from a copy, or choose another "
-            "output folder. Nothing was changed."
+            f"{run.root} is not empty ({shown}) and {state} another output folder. Nothing was "
+            "changed."
         )
 
 

@@ -46,6 +46,13 @@ class RunOptions:
         help="CPU threads of all workers together",
         default_text="all CPUs of this process",
     )
+    lock: bool = option(
+        True,
+        "--no-lock",
+        group="machine",
+        help="do not lock the run folder, for file systems without locks; no other process may "
+        "write there meanwhile",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,8 @@ class Execution(RunOptions):
         True,
         "--no-report",
         group="further outputs",
-        help="do not write report.html; to write it later: virnucpro report DIR",
+        help="do not write report.html, and remove that of an earlier run in DIR, whose tables are "
+        "written again; to write it later: virnucpro report DIR",
     )
     fail_empty: bool = option(
         False,
@@ -95,13 +103,6 @@ class Execution(RunOptions):
         choices=("text", "json"),
         group="machine",
         help="format of the event logs: DIR/logs/*.log (text) or *.jsonl (json)",
-    )
-    lock: bool = option(
-        True,
-        "--no-lock",
-        group="machine",
-        help="do not lock the run folder, for file systems without locks; no other process may "
-        "write there meanwhile",
     )
     # A batch of a large encoder takes minutes on a slow CPU; weights on a network load slowly.
     start_timeout: float = option(

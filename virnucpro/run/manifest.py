@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 from virnucpro.durable import write_file
@@ -14,9 +13,10 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
 SCHEMA_VERSION = 7
-_OTHER_PARAMETERS = (
-    "Use the parameters of the run, choose another output folder, or replace the run with --force."
+_REPLACE = (
+    "choose another output folder, or replace the run: delete its folder (predict, embed: --force)."
 )
+_OTHER_PARAMETERS = f"Use the parameters of the run, {_REPLACE}"
 _RESTORE = "Restore the file from a copy, or start the run anew in another folder."
 _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors")
 
@@ -187,8 +187,7 @@ class Manifest:
                 raise FingerprintError(
                     f"{root.root}: the content of {new.path} differs from the input of the run. "
                     f"The run read {_counts(old)} from {old.path}. The file now has "
-                    f"{_counts(new)}. Give the original file, choose another output folder, or "
-                    "replace the run with --force."
+                    f"{_counts(new)}. Give the original file, {_REPLACE}"
                 )
 
 
@@ -265,21 +264,6 @@ def read_manifest(run: RunDirectory) -> Manifest:
             f"{run.run_json} has been changed since it was written (wrong checksum). {_RESTORE}"
         )
     return manifest
-
-
-def is_manifest(path: Path) -> bool:
-    """Return whether a file is a run.json of any version of this program.
-
-    Raises
-    ------
-    OSError
-        If the file exists and cannot be read.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()
 
 
 def _parse(content: Mapping[str, Any]) -> Manifest:

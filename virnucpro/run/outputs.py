@@ -20,11 +20,11 @@ from virnucpro.report.extract import write_extract, write_region_extract, write_
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
-from virnucpro.run.manifest import Manifest, is_manifest, read_manifest
+from virnucpro.run.manifest import Manifest, read_manifest
 from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey

@@ -9,16 +9,16 @@ from typing import Final
 from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
 from virnucpro.extras import require_extra
 from virnucpro.folder_lock import is_held
-from virnucpro.launch_dir import JSON_NAME, TASKS_NAME
+from virnucpro.launch_dir import JSON_NAME, TASKS_NAME, TSV_NAME
 from virnucpro.report.multiqc import write_multiqc
 from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
 from virnucpro.report.reading.launch_gaps import read_launch_gaps
 from virnucpro.report.reading.records import find_record
-from virnucpro.run.manifest import is_manifest, read_manifest
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.tables.source import RunScores
 
 _COMMON_NAMES: Final = {
@@ -219,8 +219,8 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     """Return the runs with tables in `folders`, and sentences on what the report lacks.
 
     Each folder is that of a run, or a folder of runs, such as that of launch.
-    Runs below a folder that cannot have a report, and files of a launch without a result, are left
-    out, with a warning.
+    Runs below a folder that cannot have a report, files of a launch without a result, and runs of
+    files that a launch no longer has, are left out, with a warning.
 
     Raises
     ------
@@ -241,18 +241,23 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
                 left_out.append(path)
             else:
                 found[path] = None
-    gaps = [gap for gap in (read_launch_gaps(path, found) for path in of_files) if gap.files]
+    launches = [read_launch_gaps(path, found) for path in of_files]
+    current = {launch.folder / name for launch in launches for name in launch.names}.union(folders)
+    former = [path for path in found if path not in current and of_files.keys() & {*path.parents}]
+    found = {path: None for path in found if path not in former}
+    gaps = [launch for launch in launches if launch.files]
     listed = {path for gap in gaps for path in gap.folders()}
-    alone = [str(path) for path in left_out if path not in listed]
+    alone = [path for path in left_out if path not in listed]
     missing = [text for gap in gaps for text in gap.sentences()]
     for gap in gaps:
         head, *files = gap.sentences()
         reporter.warn(f"{head} {'; '.join(files)}")
-    if alone:
-        names = ", ".join(alone[:_NAMED]) + ", ..." * (len(alone) > _NAMED)
-        text = f"{len(alone):,} runs without predictions.tsv are left out: {names}"
-        reporter.warn(text)
-        missing.append(text)
+    for paths, reason in ((former, f"not in {TSV_NAME}"), (alone, "without predictions.tsv")):
+        if paths:
+            names = ", ".join(map(str, paths[:_NAMED])) + ", ..." * (len(paths) > _NAMED)
+            text = f"runs {reason} are left out ({len(paths):,}): {names}"
+            reporter.warn(text)
+            missing += [text] * (paths is alone)
     return [RunDirectory(path) for path in found], missing
 
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.console import duration, say
+from virnucpro.console import counted, duration, say
 from virnucpro.runtime.signals import raise_if_asked_to_stop
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Lines:
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Show how much of the inputs has been read."""
         if self._is_time():
-            say(f"read {amount(letters, protein=protein)} in {records:,} sequences")
+            say(f"read {amount(letters, protein=protein)} in {counted(records, 'sequence')}")
 
     def stage(self, text: str, finished: float) -> None:
         """Show the finished share of a stage of work."""
@@ -227,7 +227,7 @@ class Bars:
 
     def read(self, records: int, letters: int, *, protein: bool) -> None:
         """Show how much of the inputs has been read."""
-        text = f"{amount(letters, protein=protein)} in {records:,} sequences"
+        text = f"{amount(letters, protein=protein)} in {counted(records, 'sequence')}"
         self._bar("reading", None, text=text)
 
     def stage(self, text: str, finished: float) -> None:
@@ -280,7 +280,7 @@ _CALLS: Final = ("viral", "non-viral", "ambiguous")
 def summary(outcome: "Outcome") -> Iterator[str]:
     """Yield the lines of the summary."""
     total = sum(outcome.records.values())
-    sequences = f"{total:,} sequence{'s' * (total != 1)}"
+    sequences = counted(total, "sequence")
     without = {
         name.replace("_", " "): count
         for name, count in outcome.records.items()
@@ -408,10 +408,12 @@ class CommandReporter(Reporter):
         """Print what is computed now, and begin to show its progress."""
         letters = amount(work.letters, protein=work.protein)
         known = " (the rest is finished)" * work.resumed
-        workers = f"{work.workers} worker{'s' * (work.workers != 1)}"
+        workers = counted(work.workers, "worker")
         if work.shared:
             workers += ", together with other tasks"
-        self.stage(f"computing {letters} in {work.records:,} sequences on {workers}{known}")
+        self.stage(
+            f"computing {letters} in {counted(work.records, 'sequence')} on {workers}{known}"
+        )
         if self._view is not None:
             self._view.begin(work)
 

@@ -56,7 +56,7 @@ def write_frames(
         with tempfile.TemporaryDirectory(prefix=owned_prefix("frames")) as own:
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
             for warning in index.warnings:
-                say(f"warning: {name}: {warning}")
+                say(f"warning: {'' if warning.startswith(f'{name}: ') else f'{name}: '}{warning}")
             folder.mkdir(parents=True, exist_ok=True)
             _remove_unfinished(folder, paths)
             write_frames_files(index, *paths)

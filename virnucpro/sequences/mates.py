@@ -7,6 +7,7 @@ is that of the mates without ``/1`` and ``/2``, ``.1`` and ``.2``, or ``_1`` and
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
-from virnucpro.sequences.entries import Input, has_alignments
+from virnucpro.sequences.entries import STANDARD_INPUT, Input, has_alignments
 from virnucpro.sequences.records import Record, read_records
 from virnucpro.sequences.spec import Pairs
 from virnucpro.sequences.translation import reverse_complement
@@ -57,6 +58,8 @@ def grouped(inputs: Sequence[Input], pairs: Pairs | None) -> list[tuple[int, ...
     ------
     UsageError
         If a file of first mates has no file of second mates.
+    InputError
+        If this file does not exist.
     """
     groups: list[tuple[int, ...]] = []
     numbers = iter(range(len(inputs)))
@@ -66,8 +69,11 @@ def grouped(inputs: Sequence[Input], pairs: Pairs | None) -> list[tuple[int, ...
             continue
         other = next(numbers, None)
         if other is None or has_alignments(inputs[other]):
+            first = inputs[number]
+            if isinstance(first, str) and first != STANDARD_INPUT and not Path(first).exists():
+                raise InputError(f"{first}: the file does not exist; check its path")
             raise UsageError(
-                f"--paired takes two files for each sample, R1 and R2, but {inputs[number]} has no "
+                f"--paired takes two files for each sample, R1 and R2, but {first} has no "
                 "second file; give both, or --interleaved for mates in one file"
             )
         groups.append((number, other))

@@ -1,5 +1,6 @@
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,24 @@ def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, capsys):
     monkeypatch.setattr("virnucpro.run.embed_job.embed_job", full)
     assert main(["embed", "a.fa", "-o", "b", "-e", "c"]) == 1
     assert "--resume" in capsys.readouterr().err
+
+
+def test_a_deleted_working_directory_is_named(tmp_path, monkeypatch):
+    missing = OSError(errno.ENOENT, "No such file or directory")
+    assert "check that the folder exists" in advice_for(missing, resumable=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "working directory was deleted" in advice_for(missing, resumable=False)
+
+
+def test_a_link_without_a_target_is_named(tmp_path, capsys):
+    (tmp_path / "out").symlink_to("nowhere")
+    fasta = str(Path("tests/data/example.fa").absolute())
+    assert main(["predict", fasta, "-o", str(tmp_path / "out"), "-q"]) == 1
+    assert f"{tmp_path / 'out'} is a symbolic link without a target" in capsys.readouterr().err
+    assert main(["frames", fasta, "-o", str(tmp_path / "out")]) == 1
+    assert "is a symbolic link without" in capsys.readouterr().err
 
 
 def test_an_unreadable_file_is_not_taken_for_a_folder_that_is_not_writable(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 import errno
 import fcntl
 import os
+import random
 import re
 import shutil
 import signal
@@ -115,6 +116,11 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
         (["predict", "-o", "out", "--", ""], "virnucpro predict", "an argument is empty: -o out"),
         (["predict", "x.fa", "-o", "out", "--bundle="], "virnucpro predict", "is empty"),
         (["--verison"], "virnucpro", "did you mean --version?"),
+        (
+            ["predict", "x.fa", "-o", "out", "-b", "mini", "-b", "x"],
+            "virnucpro predict",
+            "one value",
+        ),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
     ],
@@ -148,6 +154,7 @@ def test_no_help_text_states_a_default_twice(called):
     [
         ("predict {fasta} -o {run}", True),
         ("evaluate --viral {fasta} --non-viral {other} -o {run} --per-group 1", True),
+        ("train --viral {fasta} --non-viral {other} -o {run}", True),
         ("launch --input-dir {folder} -o {run}", False),
     ],
 )
@@ -158,7 +165,8 @@ def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, ca
     (tmp_path / "in").mkdir()
     fasta = shutil.copy("tests/data/example.fa", tmp_path / "in")
     other = tmp_path / "other.fa"
-    other.write_text(">other\n" + "ACGTTGCA" * 500)
+    draw = random.Random(1).choices
+    other.write_text("".join(f">{n}\n{''.join(draw('ACGT', k=4000))}\n" for n in range(5)))
     monkeypatch.setattr(fcntl, "fcntl", refused)
     places = {"fasta": fasta, "other": other, "run": tmp_path / "run", "folder": tmp_path / "in"}
     assert main(command.format(**places).split()) == 1

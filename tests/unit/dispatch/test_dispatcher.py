@@ -785,6 +785,7 @@ def test_output_of_workers_can_be_discarded(workers, record, capfd):
     [
         ((object, [0]), TypeError),
         (("Worker", [0]), TypeError),
+        ((BaseWorker, "0,1"), TypeError),
         ((BaseWorker, []), ValueError),
         ((BaseWorker,), ValueError),
         ((BaseWorker, [0], 0), ValueError),

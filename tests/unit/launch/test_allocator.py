@@ -40,6 +40,7 @@ PATTERNS = {
     "**": "a.txt .hidden sub/b.txt sub/deep/c.txt",
     "sub/*": "sub/b.txt",
     "*/*/c.*": "sub/deep/c.txt",
+    "*/*": "sub/b.txt",
     "**/deep/**/*": "sub/deep/c.txt",
     "[!a]*": ".hidden",
 }
@@ -48,6 +49,10 @@ PATTERNS = {
 def test_patterns_match_as_in_a_shell(files):
     folder = files(a="", sub__b="", sub__deep__c="")
     (folder / ".hidden").touch()
+    for name, content in (("run", '{"schema_version": 1, "fingerprint": ""}'), ("launch", "")):
+        (folder / name).mkdir()  # outputs of this program are no input
+        (folder / name / f"{name}.json").write_text(content)
+        (folder / name / "d.txt").touch()
     for pattern, wanted in PATTERNS.items():
         found = ALLOCATOR.discover_files(folder, pattern)
         assert {str(path.relative_to(folder)) for path in found} == set(wanted.split()), pattern

@@ -99,6 +99,13 @@ def test_public_names_keep_their_signatures():
     assert changed == {}
 
 
+def test_the_functions_that_return_exit_codes_say_so():
+    for function in (launch.run_multi_gpu, launch.LauncherOrchestrator.run):
+        assert inspect.signature(function).return_annotation is int
+        assert "return the exit code" in function.__doc__
+        assert "Raises" not in function.__doc__
+
+
 def test_an_orchestrator_exposes_its_parts():
     orchestrator = launch.LauncherOrchestrator()
     assert isinstance(orchestrator.gpu_detector, launch.GPUDetector)

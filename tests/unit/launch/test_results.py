@@ -162,7 +162,7 @@ def test_progress_and_summary_are_printed():
         "[virnucpro] 2/2 b.fa: failed, 1.0 s, worker 0 (cpu): no luck",
         "[virnucpro] warning: no worker: the driver failed",
         "[virnucpro] 3 files: 1 done, 1 failed, 1 left; 0.0 s",
-        "[virnucpro] worker 0 (cpu): 1 files in 2.0 s, 1 failed",
+        "[virnucpro] worker 0 (cpu): 1 file in 2.0 s, 1 failed",
         "[virnucpro] worker 1 (cpu): 0 files in 0.0 s, 0 failed",
     ]
 
@@ -236,7 +236,7 @@ def test_the_table_is_that_of_this_launch_from_its_start(tmp_path):
 def test_status_reads_the_table_of_a_launch(tmp_path, capsys):
     LaunchTable(tmp_path, tmp_path, [tmp_path / "a"], {}, LoadBalancer([0])).begin()
     assert main(["status", str(tmp_path)]) == 2
-    assert "launch, stopped: 1 files: 1 left" in capsys.readouterr().out
+    assert "launch, stopped: 1 file: 1 left" in capsys.readouterr().out
     assert main(["status", "--json", str(tmp_path)]) == 2
     assert json.loads(capsys.readouterr().out)["left"] == 1
     for damaged in ("{}", '{"files": ['):

@@ -7,11 +7,10 @@ from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.run.manifest import (
     Launch,
     Manifest,
-    is_manifest,
     read_manifest,
     write_manifest,
 )
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_manifest
 from virnucpro.sequences.spec import InputFile
 
 

@@ -78,3 +78,11 @@ def test_names_with_control_characters_are_counted_in_one_warning(frames, tmp_pa
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1
     assert "gene.fa: sequence names with control characters" in warning
+
+
+def test_a_warning_names_its_file_once(frames, tmp_path, capsys):
+    (tmp_path / "gene.fq").write_bytes(b"@a\n%b\n+\n%b\n" % (b"ACGTGC" * 200, b"./" * 600))
+    frames("gene.fq")
+    printed = capsys.readouterr().err
+    assert "mean error rate" in printed
+    assert printed.count("gene.fq") == 1

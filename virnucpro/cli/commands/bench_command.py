@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "dnabert_s; default: %(default)s",
     )
     text = "encoders of a bundle, such as mini, instead of random weights"
-    model.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    model.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     options.add_device(parser)
     parser.add_argument(
         "--lengths",

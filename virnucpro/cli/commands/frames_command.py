@@ -2,7 +2,8 @@
 
 For each input file NAME.fa, write windows of L bases to DIR/NAME_chunkedL.fa, and the reading
 frames without a stop codon to DIR/NAME_identified_nucleotide.fa and
-DIR/NAME_identified_protein.faa. No embeddings are computed.
+DIR/NAME_identified_protein.faa. No embeddings are computed. Codons with N and other ambiguous
+letters are left out of the protein, as in the published tool.
 """
 
 import argparse

@@ -145,11 +145,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _say_totals(results: "Sequence[FileResult]") -> None:
-    total, viral = (
+    total, viral, proviruses = (
         sum(file.result[name] for file in results if isinstance(file.result.get(name), int))
-        for name in ("sequences", "viral")
+        for name in ("sequences", "viral", "proviruses")
     )
-    say(f"{total:,} sequences, {viral:,} viral")
+    say(f"{total:,} sequences, {viral:,} viral; {proviruses:,} with a provirus")
     rules = sorted({str(file.result["rule"]) for file in results if file.result.get("rule")})
     if len(rules) > 1:
         say(

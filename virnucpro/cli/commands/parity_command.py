@@ -48,7 +48,9 @@ _COLUMNS = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``parity``."""
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("-b", "--bundle", metavar="NAME", help="bundle; default: %(default)s")
+    model.add_argument(
+        "-b", "--bundle", action=options.Once, metavar="NAME", help="bundle; default: %(default)s"
+    )
     text = "encoder instead of a bundle, as for virnucpro embed"
     model.add_argument("-e", "--encoder", metavar="NAME", help=text)
     options.add_device(parser)

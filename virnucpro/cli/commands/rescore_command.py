@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``rescore``."""
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="run folder of predict")
     text = "bundle with the same encoders and another classifier; requires -o"
-    parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     text = "with --bundle: new folder for the tables"
     parser.add_argument("-o", "--outdir", type=Path, metavar="DIR", help=text)
     options.add(parser, PredictOptions, only=("preset", "threshold", "fdr", "prevalence"))

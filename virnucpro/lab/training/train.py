@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     settings = _settings(training, model, genomes)
     _refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with folder_lock(folder / _LOCK, "Wait for it, or choose another output folder."):
+    advice = "Wait for it, or choose another output folder."
+    with folder_lock(folder / _LOCK, advice) if execution.lock else nullcontext():
         _prepare(folder, settings, execution)
         reporter.stage("drawing windows")
         windows = draw_training_windows(

@@ -25,14 +25,14 @@ class LaunchGaps:
     ----------
     folder
         Output folder of the launch.
-    n_files
-        Number of all files of the launch.
+    names
+        Names of all files of the launch, relative to its input folder.
     files
         Name, status and error of each file without a result.
     """
 
     folder: Path
-    n_files: int
+    names: Collection[str]
     files: Sequence[tuple[str, str, str]]
 
     def summary(self) -> str:
@@ -40,7 +40,7 @@ class LaunchGaps:
         counts = Counter(_WORDS.get(status, status) for _, status, _ in self.files)
         parts = ", ".join(f"{number:,} {status}" for status, number in counts.most_common())
         return (
-            f"{self.folder.name or self.folder}: {len(self.files):,} of {self.n_files:,} files "
+            f"{self.folder.name or self.folder}: {len(self.files):,} of {len(self.names):,} files "
             f"have no complete result ({parts}), and {TSV_NAME} lists them. This report lacks them."
         )
 
@@ -93,7 +93,7 @@ def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
         elif status not in _COMPLETE and not (status == "partial" and known):
             gaps.append((name, status, why))
     gaps.sort(key=lambda gap: gap[1] == "left")  # failures first
-    return LaunchGaps(folder, len(entries), gaps)
+    return LaunchGaps(folder, entries.keys(), gaps)
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "planned number of workers of the round; default: that of the last round"
     parser.add_argument("--ranks", type=rank_count, metavar="N", help=text)
     text = "bundle or encoder of the run; default: that of the last round"
-    parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     options.add_quiet(parser)
     options.add(parser, Execution, only=("lock",))
     parser.set_defaults(run=_run)

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "number of this task, from 0, and number of tasks; default: from the scheduler, or 0/1"
     parser.add_argument("--task", metavar="K/N", help=text)
     text = "bundle or encoder of the run, if it has another path here; default: as planned"
-    parser.add_argument("-b", "--bundle", metavar="NAME", help=text)
+    parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     options.add_quiet(parser)
     text = "seconds after SIGTERM or SIGUSR1 to finish the unit that is computed; default: 30"
     parser.add_argument(
