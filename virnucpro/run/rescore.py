@@ -42,7 +42,7 @@ def rescore(
     *,
     lock: bool = True,
 ) -> tuple[Mapping[tuple[str, str], int], bool]:
-    """Write the tables of a run by the rule `calls`.
+    """Write the tables of a run by the rule `calls`; what it does not give is as before.
 
     `other` is another classifier for the stored vectors: name or folder of a bundle with the
     encoders of the run, and a folder for the tables; the run stays as it is. Without it, the tables
@@ -87,7 +87,7 @@ def rescore(
             run.update(manifest)
         else:
             target.root.mkdir(parents=True, exist_ok=True)
-        kept = ", as before" if rule.prevalence != calls.prevalence else ""
+        kept = "" if rule == calls.after({}) else " (the rest as before)"
         reporter.stage(f"writing tables by the rule {rule.text}{kept}")
         write_tables(target, changed.manifest, now)
         write_gaps(target, now)
