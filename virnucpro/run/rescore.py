@@ -26,7 +26,6 @@ from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, reopened
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
@@ -141,10 +140,9 @@ def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> t
         found = head.scores(segment.embeddings)
         found[segment.state != RowState.DONE] = np.nan
         scores[segment.rows, : head.n_scores] = found
-    without_vectors = [PIECE_ITEM, *([WINDOW_ITEM] if run.index.spec.fallback else [])]
     for part in slices(run.index.n_rows):
-        kinds = run.index.kinds(np.arange(part.start, part.stop))
-        kept = part.start + np.flatnonzero(np.isin(kinds, without_vectors))
+        others = run.index.without_vector(np.arange(part.start, part.stop))
+        kept = part.start + np.flatnonzero(others)
         if tuple(run.manifest.classes) == bundle.classes:
             scores[kept] = own[kept]
         else:
