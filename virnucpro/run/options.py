@@ -226,7 +226,8 @@ class PredictOptions:
         None,
         "--genes",
         group="further outputs",
-        help="write genes.gff3, the genes of viral sequences and of provirus candidates",
+        help="write genes.gff3, the genes (by genetic code 11) of viral sequences and of provirus "
+        "candidates",
         is_output=True,
     )
 
