@@ -1,8 +1,9 @@
-"""Print entries of golden.json, for `virnucpro bundle verify --golden`.
+"""Record vectors and scores of a bundle in golden.json, for `virnucpro bundle verify --golden`.
 
 Usage: python scripts/golden_figures.py mini-deep [--published FOLDER]
 
-FOLDER holds the published tool's own vectors of the reference records (test_with_orfs_merged/).
+Every new bundle in virnucpro/bundles/ needs it. FOLDER holds the published tool's own vectors of
+the reference records (test_with_orfs_merged/).
 """
 
 import argparse
@@ -14,13 +15,15 @@ import torch
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.head import load_head
+from virnucpro.lab.validation import golden
 from virnucpro.lab.validation.golden import golden_vectors, project
 
+RECORDED = Path(golden.__file__).with_suffix(".json")
 PUBLISHED = (("DNABERT-S", 0, 768), ("esm2_t36_3B_UR50D", 768, 3328))
 
 
 def main() -> None:
-    """Print the entries of one bundle and, where given, of the published tool's vectors."""
+    """Record the entries of one bundle and, where given, of the published tool's vectors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bundle")
     parser.add_argument("--published", type=Path)
@@ -41,7 +44,11 @@ def main() -> None:
         )
         for name, first, last in PUBLISHED:
             entries.append(entry(name, merged["data"][:, first:last].numpy()))
-    print(json.dumps({"scores": scores, "projections": entries}, indent=1))
+    content = json.loads(RECORDED.read_text(encoding="ascii"))
+    known = {(one["encoder"], one["dim"]): one for one in content["projections"]}
+    known |= {(one["encoder"], one["dim"]): one for one in entries}
+    content |= {"scores": content["scores"] | scores, "projections": list(known.values())}
+    RECORDED.write_text(json.dumps(content, indent=1) + "\n", encoding="ascii")
 
 
 def entry(name: str, vectors: np.ndarray) -> dict[str, object]:

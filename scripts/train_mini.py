@@ -6,7 +6,8 @@
 OUT/labels.tsv and OUT/exclude.bed are the inputs of ``virnucpro train``, and OUT/training/bundle is
 the bundle. The same genomes, seed, versions and kind of processor give the same bundle. Each folder
 of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave out. Files
-with many genomes are divided into OUT/genomes.
+with many genomes are divided into OUT/genomes. When the bundle is in virnucpro/bundles/mini,
+``python scripts/golden_figures.py mini`` records its scores.
 
 Windows are encoded by the embedded bundle. Where the evidence of genes has a new version, that
 bundle is refused: first delete ``record``, and ``records`` of ``calibration``, in its bundle.json.

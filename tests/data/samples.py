@@ -91,6 +91,7 @@ def items_of(item_row: Sequence[int]) -> SimpleNamespace:
         input_names=(),
         n_items=len(rows),
         item_row=rows,
+        without_vector=lambda rows: np.zeros(len(rows), np.bool_),
         item_names=lambda items: [
             f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1" for item in items
         ],

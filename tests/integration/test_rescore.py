@@ -162,21 +162,26 @@ def test_a_rescored_run_is_verified_and_can_be_rescored_to_the_default(run, fini
     assert content(run) != content(finished)
     assert main(["verify", str(run)]) == 0
     capsys.readouterr()
-    assert main(["rescore", str(run), "-q"]) == 0
+    assert main(["rescore", str(run), "--preset", "default", "-q"]) == 0
     assert content(run) == content(finished)
     assert main(["verify", str(run)]) == 0
 
 
-def test_a_given_prevalence_stays_with_another_rule(run, fasta, capsys):
+def test_options_that_are_not_given_stay(run, fasta, capsys):
     assert main(["rescore", str(run), "--fdr", "0.1", "--prevalence", "0.3"]) == 0
     assert "writing tables by the rule fdr 0.1, prevalence 0.3\n" in capsys.readouterr().err
     assert main(["rescore", str(run), "--fdr", "0.2"]) == 0
-    assert "the rule fdr 0.2, prevalence 0.3, as before\n" in capsys.readouterr().err
+    assert "the rule fdr 0.2, prevalence 0.3 (the rest as before)\n" in capsys.readouterr().err
     assert (rule_of(run)["fdr"], rule_of(run)["prevalence"]) == (0.2, 0.3)
     assert begin(fasta, run, "--resume", "--preset", "sensitive") == 0
     assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.3)
+    tables = content(run)
+    assert main(["rescore", str(run), "-q"]) == 0
+    assert content(run) == tables
     assert begin(fasta, run, "--resume", "--prevalence", "0.4") == 0
     assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.4)
+    assert main(["rescore", str(run), "--prevalence", "0.5", "-q"]) == 0
+    assert (rule_of(run)["preset"], rule_of(run)["prevalence"]) == ("sensitive", 0.5)
 
 
 def test_tables_of_another_rule_are_found_by_verify(run, finished, called):

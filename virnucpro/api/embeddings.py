@@ -17,7 +17,6 @@ from virnucpro.extras import require_extra
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.store.schema import RowState
 
 if TYPE_CHECKING:
@@ -205,9 +204,8 @@ def embeddings_of(folder: RunFolder, level: Level) -> Embeddings:
         index, stored = folder.memory.run.index, folder.memory.vectors
     else:
         index, stored = _of_folder(RunDirectory(folder.path))
-    # A whole window among frames is scored by its composition and has no vector.
-    second = index.spec.kind != "windows" and index.item_frame[:] == WINDOW_ITEM
-    found = (stored.status == RowState.DONE) & ~np.asarray(second, np.bool_)
+    others = index.without_vector(np.asarray(index.item_row))
+    found = (stored.status == RowState.DONE) & ~others
     ids, bounds = _rows(index, level)
     matrix, offsets = stored.matrix, stored.offsets
     if offsets is not None:

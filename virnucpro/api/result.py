@@ -185,7 +185,7 @@ class Result(RunOutput):
     def rescore(
         self,
         *,
-        preset: PresetName = "default",
+        preset: PresetName | None = None,
         threshold: float | None = None,
         fdr: float | None = None,
         prevalence: float | Literal["auto"] | None = None,
@@ -197,7 +197,9 @@ class Result(RunOutput):
         Parameters
         ----------
         preset, threshold, fdr, prevalence
-            As for `virnucpro.classify`.
+            As for `virnucpro.classify`. A given prevalence, and a given preset, threshold or FDR,
+            replace those of this result; the rest stays. ``preset="default"`` alone restores the
+            rule of a new run.
 
         Raises
         ------

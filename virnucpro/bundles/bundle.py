@@ -104,7 +104,10 @@ def find_bundle(name_or_path: str) -> Path:
         return known[name_or_path]
     folder = Path(name_or_path).absolute()
     places = (folder, folder / _TRAINED)
-    for candidate in (data_folder().bundle(Path(name_or_path).name), *places):
+    data = data_folder()
+    hidden = data.hidden
+    installed = [] if hidden else [data.bundle(Path(name_or_path).name)]
+    for candidate in (*installed, *places):
         try:
             (candidate / MANIFEST).stat()
         except PermissionError as error:
@@ -117,9 +120,10 @@ def find_bundle(name_or_path: str) -> Path:
         return folder
     published = name_or_path in published_names()
     fetch = f" To download it, run: virnucpro bundle fetch {name_or_path}." if published else ""
+    unread = f" {data.bundles} cannot be read; VIRNUCPRO_DATA can name another folder." * hidden
     raise UsageError(
         f"{name_or_path}: there is no such bundle.{fetch} Give the name of an installed bundle "
-        f"({', '.join(sorted(known)) or 'none'}) or the folder of a bundle."
+        f"({', '.join(sorted(known)) or 'none'}) or the folder of a bundle.{unread}"
     )
 
 

@@ -36,6 +36,19 @@ class DataFolder:
     """
 
     root: Path
+    is_default: bool = False
+    """Whether the user did not name the folder: then it may be in a home folder of others."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is the default folder, and this user cannot look into it."""
+        try:
+            (self.bundles / MANIFEST).lstat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return self.is_default
+        return False
 
     @property
     def bundles(self) -> Path:
@@ -57,7 +70,9 @@ class DataFolder:
         return self.bundles / name
 
     def installed(self) -> dict[str, Path]:
-        """Return the folder of each installed bundle, with the bundle's name as key."""
+        """Return the folder of each installed bundle by name; none if the folder is `hidden`."""
+        if self.hidden:
+            return {}
         return {
             path.parent.name: path.parent
             for path in sorted(self.bundles.glob(f"*/{MANIFEST}"))
@@ -113,8 +128,9 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> DataFolder:
         return DataFolder(Path(own).absolute())
     home = Path(environ.get("XDG_DATA_HOME", ""))
     if not home.is_absolute():
-        home = Path.home() / ".local" / "share"
-    return DataFolder(home / "virnucpro")
+        # A user of a container may have no home folder: then `~` stays, in a folder of root.
+        home = Path("/", os.path.expanduser("~"), ".local", "share")  # noqa: PTH111
+    return DataFolder(home / "virnucpro", is_default=True)
 
 
 def require_utf8(path: Path) -> None:

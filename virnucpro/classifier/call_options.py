@@ -1,7 +1,7 @@
 """The rule of the calls, as chosen by the user."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -20,7 +20,7 @@ class CallOptions:
     Attributes
     ----------
     preset
-        Thresholds of the bundle: ``sensitive``, ``default`` or ``conservative``.
+        Thresholds of the bundle: ``sensitive``, ``default`` (also if None) or ``conservative``.
     threshold
         Probability (score, without a calibration) from which a record is viral; None for the
         preset's.
@@ -36,13 +36,13 @@ class CallOptions:
         If a value is not allowed, or both `threshold` and `fdr` are given.
     """
 
-    preset: PresetName = "default"
+    preset: PresetName | None = None
     threshold: float | None = None
     fdr: float | None = None
     prevalence: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
+        if self.preset not in (None, *PRESETS):
             raise UsageError(f"unknown preset {self.preset!r}: give {', '.join(PRESETS)}")
         if self.threshold is not None and self.fdr is not None:
             raise UsageError("a threshold and an FDR are two rules: give one of them")
@@ -56,16 +56,23 @@ class CallOptions:
             )
 
     def after(self, former: Mapping[str, Any]) -> "CallOptions":
-        """Return this rule, with the former prevalence if it has none; the default rule stays."""
-        if self.prevalence is not None or self == CallOptions():
+        """Return the rule of a run with the rule `former` (empty: a new run), when this is given.
+
+        A given prevalence replaces the former one. A given preset, threshold or FDR replaces all
+        three. The rest stays, unless only the preset ``default`` is given.
+        """
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        if given == {"preset": "default"}:
             return self
-        return replace(self, prevalence=former.get("prevalence"))
+        if given.keys() - {"prevalence"}:
+            former = {"prevalence": former.get("prevalence")}
+        return CallOptions(**{"preset": "default", **former, **given})
 
     @property
     def text(self) -> str:
         """Return the rule in words, such as ``preset conservative, prevalence 0.1``."""
         limit = "threshold" if self.threshold is not None else "fdr" if self.fdr is not None else ""
-        rule = f"{limit} {getattr(self, limit)}" if limit else f"preset {self.preset}"
+        rule = f"{limit} {getattr(self, limit)}" if limit else f"preset {self.preset or 'default'}"
         return rule if self.prevalence is None else f"{rule}, prevalence {self.prevalence}"
 
 

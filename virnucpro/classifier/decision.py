@@ -192,7 +192,7 @@ def _by_probability(
         # Records that cannot be called do not count in the false discovery rate.
         able[part] = np.where(reason[part] == Reason.NONE, probability[part], np.nan)
     fdr = q_values(able)
-    preset = calibration.presets[options.preset]
+    preset = calibration.presets[options.preset or "default"]
     call, tier = (np.full(n_records, _NO_TIER, np.uint8) for _ in range(2))
     for part in slices(n_records):
         own, abstained = probability[part], reason[part] != Reason.NONE
@@ -276,10 +276,11 @@ def require_applicable(options: CallOptions, *, calibrated: bool) -> None:
     """
     if calibrated:
         return
-    if options.preset != "default" or options.fdr is not None or options.prevalence is not None:
+    limits = options.fdr, options.prevalence
+    if options.preset not in (None, "default") or limits != (None, None):
         raise UsageError(
             "the bundle has no calibration, which presets, an FDR and a prevalence need. Give "
-            "--threshold (of the score), or use a calibrated bundle such as mini."
+            "--threshold (of the score) or --preset default, or a calibrated bundle such as mini."
         )
 
 

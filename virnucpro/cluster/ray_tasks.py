@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from virnucpro.cluster.request import PARTIAL, Request, compute_rounds
@@ -18,25 +19,23 @@ class RayEngine:
     The cluster is that of the variable RAY_ADDRESS; without it, Ray starts one on this machine.
     """
 
+    def check(self, request: Request) -> None:
+        """Raise UsageError if Ray is not installed, or an option is invalid."""
+        _remote_task(dict(map(_option, request.engine_options)))
+
     def submit(self, request: Request) -> int:
         """Run tasks in Ray and merges here, for all rounds; return the last merge's exit code.
 
         Raises
         ------
         UsageError
-            If Ray is not installed, or an option is invalid.
+            As for `check`.
         EngineError
             If the cluster cannot be reached.
         """
-        require_extra("ray", "--engine ray")
-        import ray  # noqa: PLC0415 - optional
-
         given = dict(map(_option, request.engine_options))
-        options = {"max_retries": _RETRIES, "retry_exceptions": True, **given}
-        try:
-            task = ray.remote(**options)(_run_task)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"options of a Ray task: {error}") from error
+        task = _remote_task(given)
+        import ray  # noqa: PLC0415 - optional
 
         threads = ("--threads", str(given["num_cpus"])) if "num_cpus" in given else ()
         commands = [request.task(number, *threads) for number in range(request.tasks)]
@@ -54,6 +53,17 @@ class RayEngine:
             return compute_rounds(request, run_tasks)
         finally:
             ray.shutdown()
+
+
+def _remote_task(given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - Ray is optional
+    require_extra("ray", "--engine ray")
+    import ray  # noqa: PLC0415 - optional
+
+    options = {"max_retries": _RETRIES, "retry_exceptions": True, **given}
+    try:
+        return ray.remote(**options)(_run_task)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"options of a Ray task: {error}") from error
 
 
 def _run_task(number: int, words: tuple[str, ...]) -> None:

@@ -78,6 +78,15 @@ class Request:
 class Engine(Protocol):
     """Starts the tasks and merges of a run."""
 
+    def check(self, request: Request) -> None:
+        """Check what is known before the run is planned.
+
+        Raises
+        ------
+        UsageError
+            If an option is invalid, or the engine is not installed.
+        """
+
     def submit(self, request: Request) -> int:
         """Start the tasks and merges; return the exit code of the command.
 
@@ -87,7 +96,7 @@ class Engine(Protocol):
         Raises
         ------
         UsageError
-            If an option is invalid, or the engine is not installed.
+            As for `check`.
         EngineError
             If the engine fails to start tasks.
         """
@@ -113,16 +122,20 @@ def compute_rounds(request: Request, run_tasks: Callable[[], object]) -> int:
 class LocalEngine:
     """Runs the tasks as processes of this machine, and waits for their end."""
 
+    def check(self, request: Request) -> None:
+        """Raise UsageError if there are options of a scheduler."""
+        if request.engine_options or request.merge_options:
+            raise UsageError("the engine local has no options of a scheduler: remove them")
+
     def submit(self, request: Request) -> int:
         """Run tasks and merges of all rounds; return the exit code of the last merge.
 
         Raises
         ------
         UsageError
-            If there are options behind ``--``.
+            As for `check`.
         """
-        if request.engine_options or request.merge_options:
-            raise UsageError("the engine local has no options of a scheduler: remove them")
+        self.check(request)
         commands = [request.task(number) for number in range(request.tasks)]
         limit = min(request.limit or request.tasks, request.tasks)
         return compute_rounds(request, lambda: run_programs(commands, limit))

@@ -25,6 +25,10 @@ class SlurmEngine:
     def __init__(self, report: Callable[[str], object] = print) -> None:
         self._report = report
 
+    def check(self, request: Request) -> None:
+        """Raise UsageError if an option of sbatch is one that the engine sets itself."""
+        submissions(request)
+
     def submit(self, request: Request) -> int:
         """Submit an array of tasks and a merge for each round; return 0.
 

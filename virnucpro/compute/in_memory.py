@@ -100,7 +100,7 @@ class MemoryRun:
         per_row = [part.counts for part in self.segments if part.counts is not None]
         if not per_row:
             matrix = vectors[rows]
-            matrix[status != RowState.DONE] = np.nan
+            matrix[(status != RowState.DONE) | self.run.index.without_vector(rows)] = np.nan
             return RunVectors(matrix, status, views, None)
         counts = np.concatenate(per_row)
         first, own = np.cumsum(counts) - counts, counts[rows]

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.registry import config_of, need_torch
@@ -214,7 +213,7 @@ def new_manifest(
         calibration=job.calibration,
         classes=job.classes,
         viral_classes=job.viral_classes,
-        calls={} if job.calls is None else asdict(job.calls),
+        calls={} if job.calls is None else asdict(job.calls.after({})),
         extracts={} if job.extracts is None else asdict(job.extracts),
         formats=job.formats or (),
         bundle_window=job.bundle_window,
@@ -271,7 +270,7 @@ def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Report
 def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any]:
     """Return the fields of the manifest that a resume replaces, by name."""
     choices = {
-        "calls": _rule(manifest, job),
+        "calls": None if job.calls is None else asdict(job.calls.after(manifest.calls)),
         "extracts": _extracts(manifest, job),
         "formats": job.formats,
         "outputs": {**manifest.outputs, **job.outputs} if job.outputs else None,
@@ -280,16 +279,6 @@ def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any
     if changes:
         changes["tables_complete"] = False
     return changes | {"input_stamps": stamps.after_reading()}
-
-
-def _rule(manifest: Manifest, job: Job) -> dict[str, Any] | None:
-    """Return the rule of the calls, if an option of it is given; a prevalence is kept."""
-    if job.calls is None:
-        return None
-    names = ("preset", "threshold", "fdr")
-    if any(getattr(job.options, name, None) is not None for name in names):
-        return asdict(job.calls.after(manifest.calls))
-    return asdict(replace(CallOptions(**manifest.calls), prevalence=job.calls.prevalence))
 
 
 def _extracts(manifest: Manifest, job: Job) -> dict[str, Any] | None:

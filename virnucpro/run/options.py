@@ -74,7 +74,7 @@ class PredictOptions:
         group="calls",
         help="thresholds of the bundle; sensitive finds more viruses, conservative calls fewer "
         "others viral",
-        default_text="default, or the rule of the resumed run",
+        default_text="default; a resumed or rescored run keeps its rule",
     )
     threshold: float | None = option(
         None,
@@ -226,7 +226,8 @@ class PredictOptions:
         None,
         "--genes",
         group="further outputs",
-        help="write genes.gff3, the genes of viral sequences and of provirus candidates",
+        help="write genes.gff3, the genes (by genetic code 11) of viral sequences and of provirus "
+        "candidates",
         is_output=True,
     )
 

@@ -73,6 +73,10 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
             f"--genetic-code {code}: {bundle} has learnt code {opened.genetic_code} and reads no "
             "other one; leave the option out"
         )
+    if options.genes and code not in {None, opened.genetic_code, 11}:
+        raise UsageError(
+            f"--genetic-code {code}: --genes finds genes by code 11 only; leave one option out"
+        )
     spec = IndexSpec(
         kind=kind,
         alphabet=Alphabet.NUCLEOTIDE,

@@ -26,7 +26,6 @@ from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, reopened
 from virnucpro.run_dir import RunDirectory
-from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
@@ -42,7 +41,7 @@ def rescore(
     *,
     lock: bool = True,
 ) -> tuple[Mapping[tuple[str, str], int], bool]:
-    """Write the tables of a run by the rule `calls`.
+    """Write the tables of a run by the rule `calls`; what it does not give is as before.
 
     `other` is another classifier for the stored vectors: name or folder of a bundle with the
     encoders of the run, and a folder for the tables; the run stays as it is. Without it, the tables
@@ -87,7 +86,7 @@ def rescore(
             run.update(manifest)
         else:
             target.root.mkdir(parents=True, exist_ok=True)
-        kept = ", as before" if rule.prevalence != calls.prevalence else ""
+        kept = "" if rule == calls.after({}) else " (the rest as before)"
         reporter.stage(f"writing tables by the rule {rule.text}{kept}")
         write_tables(target, changed.manifest, now)
         write_gaps(target, now)
@@ -141,10 +140,9 @@ def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> t
         found = head.scores(segment.embeddings)
         found[segment.state != RowState.DONE] = np.nan
         scores[segment.rows, : head.n_scores] = found
-    without_vectors = [PIECE_ITEM, *([WINDOW_ITEM] if run.index.spec.fallback else [])]
     for part in slices(run.index.n_rows):
-        kinds = run.index.kinds(np.arange(part.start, part.stop))
-        kept = part.start + np.flatnonzero(np.isin(kinds, without_vectors))
+        others = run.index.without_vector(np.arange(part.start, part.stop))
+        kept = part.start + np.flatnonzero(others)
         if tuple(run.manifest.classes) == bundle.classes:
             scores[kept] = own[kept]
         else:

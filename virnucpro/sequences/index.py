@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, Int32Array, IntArray, IntegerArray
+from virnucpro.arrays import BoolArray, ByteArray, Int32Array, IntArray, IntegerArray
 from virnucpro.console import encoded_file_name, encoded_name
 from virnucpro.durable import write_folder
 from virnucpro.errors import IndexFormatError, RunExistsError, StoreError, UsageError
@@ -34,7 +34,7 @@ from virnucpro.sequences.columns import (
 )
 from virnucpro.sequences.entries import Input
 from virnucpro.sequences.input_rules import InputRules
-from virnucpro.sequences.items import ITEM_NAMES
+from virnucpro.sequences.items import ITEM_NAMES, PIECE_ITEM, WINDOW_ITEM
 from virnucpro.sequences.mates import joint_letters
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.sequences.translation import genetic_code, residues_by_codon, reverse_complement
@@ -324,6 +324,12 @@ class SequenceIndex:
         """Return the code of each row: a frame, `WINDOW_ITEM` or `PIECE_ITEM`, ``(n,)`` uint8."""
         kinds: ByteArray = self._values["row_frame"][rows]
         return kinds
+
+    def without_vector(self, rows: IntegerArray) -> BoolArray:
+        """Return whether another classifier than that of the items scores each row, ``(n,)``."""
+        kinds = self.kinds(rows)
+        others: BoolArray = (kinds == PIECE_ITEM) | ((kinds == WINDOW_ITEM) & self.spec.fallback)
+        return others
 
     def _cut_out(self, rows: IntegerArray, letters: IntegerArray) -> list[bytes]:
         """Return the first ``letters[i]`` bases of the frame of ``rows[i]``, for each row."""

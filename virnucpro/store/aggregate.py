@@ -12,7 +12,7 @@ from typing import IO, Final, Self, TypeAlias
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, IntArray, RealArray, joined_ranges, slices
+from virnucpro.arrays import BoolArray, ByteArray, IntArray, RealArray, joined_ranges, slices
 from virnucpro.durable import write_file
 from virnucpro.errors import StoreError
 from virnucpro.sequences.index import SequenceIndex
@@ -47,6 +47,10 @@ class RowNames:
         """Return 0 as the file of each item, and the number of its row, from 1."""
         return np.zeros_like(items), self.item_row[items] + 1
 
+    def without_vector(self, rows: IntArray) -> BoolArray:
+        """Return False for each row: the kinds of the rows are unknown."""
+        return np.zeros(len(rows), np.bool_)
+
     def item_names(self, items: IntArray) -> list[str]:
         """Return the name of each item: the number of the item's row, as text."""
         return list(map(str, self.item_row[items].tolist()))
@@ -68,12 +72,13 @@ def write_embeddings(
     item beside `path`. Vectors below 4 kB may use as much temporary disk space as in the file, if
     it is free; see `in_ranges`.
 
-    The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for missing and
-    quarantined rows; `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status`
-    (n_items,) uint8, explained by its attribute `codes`; and the attributes `fingerprint`,
-    `complete` (no row is missing), `n_missing` and `n_quarantined` (numbers of items). `record`
-    int64 (n_items,) is the number of the item's record in its file, from 1; `file` uint32
-    (n_items,) is the position of this file in `files`. Without an index these three are absent.
+    The file has `embeddings` (n_items, D) in the dtype of the segments, with NaN for rows that are
+    missing, quarantined, or scored by another classifier (zero for these without an index);
+    `sequence_ids` (n_items,) UTF-8, with U+2400 for a NUL in a name; `status` (n_items,) uint8,
+    explained by its attribute `codes`; and the attributes `fingerprint`, `complete` (no row is
+    missing), `n_missing` and `n_quarantined` (numbers of items). `record` int64 (n_items,) is the
+    number of the item's record in its file, from 1; `file` uint32 (n_items,) is the position of
+    this file in `files`. Without an index these three are absent.
 
     If the segments have one vector per residue, the file has `residues` (t, D) and `offsets` int64
     (n_items + 1,) instead of `embeddings`, see `Layout`. This needs 16 bytes per row or item more.
@@ -123,7 +128,7 @@ def write_embeddings(
 
             def vectors() -> Iterator[ItemVectors]:
                 nonlocal coverage
-                yield from _segment_vectors(chain([first], reading), row_items, layout)
+                yield from _segment_vectors(chain([first], reading), index, row_items, layout)
                 coverage = source.coverage()
                 yield from _missing_vectors(coverage.row_state, index.item_row, layout)
 
@@ -143,7 +148,7 @@ def _write_covered(
     with write_file(path) as stream:
         file = _lay_out(stream, layout, coverage.row_state, index)
         with _row_items(stream, layout, index, path.parent) as row_items:
-            vectors = _all_vectors(coverage, index.item_row, row_items, layout)
+            vectors = _all_vectors(coverage, index, row_items, layout)
             _write(stream, file, vectors, layout, path.parent)
     return coverage
 
@@ -178,7 +183,7 @@ def embeddings_problem(
             if os.pread(stored.fileno(), size, start) != os.pread(wanted.fileno(), size, start):
                 return "its shape, attributes, sequence_ids or status differ from those of the run"
         with RowItems(index.item_row) as row_items:
-            vectors = _all_vectors(coverage, index.item_row, row_items, layout)
+            vectors = _all_vectors(coverage, index, row_items, layout)
             for item in _other_vectors(stored, offset, vectors):
                 if layout.offsets is not None:
                     item = int(np.searchsorted(layout.offsets, item, side="right")) - 1  # noqa: PLW2901
@@ -372,7 +377,7 @@ _VECTORS_AT_ONCE: Final = 1 << 18
 
 
 def _all_vectors(
-    coverage: Coverage, item_row: IntArray, row_items: RowItems, layout: Layout
+    coverage: Coverage, index: ItemIndex, row_items: RowItems, layout: Layout
 ) -> Iterator[ItemVectors]:
     """Yield all items with their vectors: items in segments, then missing items with NaN.
 
@@ -384,8 +389,8 @@ def _all_vectors(
     if layout.offsets is not None:
         yield from _residue_vectors(_undamaged(coverage), row_items, layout)
         return
-    yield from _segment_vectors(_undamaged(coverage), row_items, layout)
-    yield from _missing_vectors(coverage.row_state, item_row, layout)
+    yield from _segment_vectors(_undamaged(coverage), index, row_items, layout)
+    yield from _missing_vectors(coverage.row_state, index.item_row, layout)
 
 
 def _undamaged(coverage: Coverage) -> Iterator[tuple[Path, Segment]]:
@@ -398,11 +403,14 @@ def _undamaged(coverage: Coverage) -> Iterator[tuple[Path, Segment]]:
 
 
 def _segment_vectors(
-    segments: Iterator[tuple[Path, Segment]], row_items: RowItems, layout: Layout
+    segments: Iterator[tuple[Path, Segment]],
+    index: ItemIndex,
+    row_items: RowItems,
+    layout: Layout,
 ) -> Iterator[ItemVectors]:
-    """Yield items and their vectors, segment by segment; quarantined rows have NaN vectors.
+    """Yield items and their vectors, segment by segment; rows without a vector have NaN.
 
-    Vectors of segments without quarantined rows are not copied.
+    Vectors of segments whose rows all have one are not copied.
 
     Raises
     ------
@@ -418,9 +426,10 @@ def _segment_vectors(
                 f"of {wanted} and {layout.dtype}. Delete the file and rerun the command of its run "
                 "with --resume."
             )
-        if (segment.state != RowState.DONE).any():
+        lacking = (segment.state != RowState.DONE) | index.without_vector(segment.rows)
+        if lacking.any():
             vectors = vectors.copy()
-            vectors[segment.state != RowState.DONE] = np.nan
+            vectors[lacking] = np.nan
         for items, positions in row_items.of(segment.rows):
             yield ItemVectors(items, positions, vectors)
 

@@ -12,7 +12,7 @@ attr. `fingerprint`   string              the run's fingerprint: inputs, bundle,
 dataset `rows`        int64 (n,)          rows of the index, ascending
 dataset `state`       uint8 (n,)          `RowState.DONE` or `RowState.QUARANTINED`
 dataset `reasons`     uint8 (bytes,)      JSON object, row -> reason of its quarantine
-dataset `embeddings`  fp16 | fp32 (n, D)  absent in runs without embeddings; zero if quarantined
+dataset `embeddings`  fp16 | fp32 (n, D)  absent in runs without embeddings; zero without a vector
 dataset `scores`      fp32 (n, 2)         absent without a classifier; zero if quarantined
 dataset `residues`    fp16 | fp32 (t, D)  one vector per token, instead of `embeddings`
 dataset `counts`      int64 (n,)          with `residues`: vectors of each row; 0 if quarantined

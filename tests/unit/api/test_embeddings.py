@@ -77,18 +77,21 @@ def test_levels_are_means_over_items(run, pairs):
         np.testing.assert_allclose(sequences.matrix[number], expected, rtol=1e-5)
 
 
-def test_items_of_frames_have_no_vector_of_whole_windows(tmp_path):
+@pytest.mark.parametrize("folder", ["run", None])
+def test_items_of_frames_have_no_vector_of_whole_windows(folder, tmp_path):
     """The fallback scores a window without an open frame; its vector is of another model."""
     stops = "TAATTAATTAA" * 60
     source = [("stops", stops), ("open", "GCT" * 200)]
+    outdir = folder and tmp_path / folder
     with virnucpro.classify(
-        source, bundle="mini-deep", outdir=tmp_path / "run", embeddings="fp32", threads=1
+        source, bundle="mini-deep", outdir=outdir, embeddings="fp32", threads=1
     ) as result:
         items = virnucpro.read_embeddings(result)
         sequences = virnucpro.read_embeddings(result, "sequence")
     whole = [name.endswith("W") for name in items.ids]
     assert any(whole)
     assert (items.found == ~np.array(whole)).all()
+    assert (np.isnan(items.matrix).all(axis=1) == whole).all()
     assert sequences.found.tolist() == [False, True]
     assert {*items.views} == {"nucleotide", "protein"}
 

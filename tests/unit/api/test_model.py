@@ -132,6 +132,9 @@ def test_another_rule_and_a_copy(model, pairs, tmp_path, run):
         again = result.rescore(threshold=0.0)
         assert again.calls == {"viral": 3, "not_scored": 1}
         assert len(again.viral()) == 3
+        assert again.rescore().calls == again.rescore(prevalence=0.2).calls == again.calls
+        assert again.rescore(preset="default").calls == result.calls
+        again = result.rescore(threshold=0.0)
         saved = again.save(tmp_path / name)
         assert columns(virnucpro.read_predictions(saved)) == columns(again.predictions)
         with pytest.raises(virnucpro.RunExistsError):

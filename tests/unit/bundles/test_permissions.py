@@ -40,14 +40,14 @@ def set_umask():
 def run_without_root():
     """Run a command line without root's right to read every file."""
 
-    def run(*arguments, data):
+    def run(*arguments, **variables):
         return run_captured(
             sys.executable,
             "-c",
             WITHOUT_ROOT,
             "first",
             *arguments,
-            env=os.environ | {"VIRNUCPRO_DATA": str(data)},
+            env=os.environ | variables,
         )
 
     return run
@@ -91,7 +91,7 @@ def test_a_bundle_without_read_permission_is_an_error_with_the_chmod_command(
     before = stat.S_IMODE(part.stat().st_mode)
     part.chmod(mode)
     try:
-        done = run_without_root("bundle", "verify", "tiny", data=tmp_path / "data")
+        done = run_without_root("bundle", "verify", "tiny", VIRNUCPRO_DATA=str(tmp_path / "data"))
     finally:
         part.chmod(before)
     assert done.returncode == 1
@@ -100,6 +100,25 @@ def test_a_bundle_without_read_permission_is_an_error_with_the_chmod_command(
     assert f"chmod -R a+rX {bundles}/tiny" in done.stderr
     assert "Get the bundle" not in done.stderr
     assert "writable" not in done.stderr
+
+
+@pytest.mark.parametrize("own", ["", slow("named")])
+def test_a_home_folder_of_another_user_has_no_bundles(tmp_path, run_without_root, own):
+    """A data folder that the user named must be readable."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0)
+    named = {"HOME": str(home), "XDG_DATA_HOME": "", "VIRNUCPRO_DATA": own and str(home / own)}
+    try:
+        done = run_without_root("bundle", "show", "nix", **named)
+    finally:
+        home.chmod(0o700)
+    if own:
+        assert (done.returncode, str(home) in done.stderr) == (1, True)
+        return
+    assert done.returncode == 64
+    assert "(mini, mini-deep)" in done.stderr
+    bundles = home / ".local" / "share" / "virnucpro" / "bundles"
+    assert f"{bundles} cannot be read; VIRNUCPRO_DATA can name another" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -140,7 +159,8 @@ def test_a_group_writable_bundle_of_another_user_is_a_warning(
 
 def test_the_command_prints_the_warning_once_and_succeeds(bundle_folder, run_without_root):
     (bundle_folder / "protein.safetensors").chmod(0o666)
-    done = run_without_root("bundle", "verify", str(bundle_folder), data=bundle_folder.parent)
+    data = str(bundle_folder.parent)
+    done = run_without_root("bundle", "verify", str(bundle_folder), VIRNUCPRO_DATA=data)
     assert done.returncode == 0
     assert done.stderr.count("bundle tiny: ") == done.stderr.count("\n") == 1
     assert "protein.safetensors is writable by other users" in done.stderr

@@ -336,6 +336,28 @@ def test_invalid_options_are_refused(options, told):
         CallOptions(**options)
 
 
+@pytest.mark.parametrize(
+    ("former", "given", "rule"),
+    [
+        ("", "", "preset=default"),
+        ("preset=conservative prevalence=.2", "", "preset=conservative prevalence=.2"),
+        ("preset=conservative", "prevalence=.3", "preset=conservative prevalence=.3"),
+        ("fdr=.1 prevalence=.2", "prevalence=auto", "preset=default fdr=.1 prevalence=auto"),
+        ("preset=sensitive prevalence=.2", "fdr=.1", "preset=default fdr=.1 prevalence=.2"),
+        ("fdr=.1 prevalence=.2", "threshold=.5", "preset=default threshold=.5 prevalence=.2"),
+        ("threshold=.5 prevalence=.2", "preset=sensitive", "preset=sensitive prevalence=.2"),
+        ("fdr=.1 prevalence=.2", "preset=default", "preset=default"),
+        ("fdr=.1", "preset=default prevalence=.2", "preset=default prevalence=.2"),
+    ],
+)
+def test_a_later_rule_replaces_what_it_gives(former, given, rule):
+    def options(text):
+        pairs = [word.split("=") for word in text.split()]
+        return {name: value if value.isalpha() else float(value) for name, value in pairs}
+
+    assert CallOptions(**options(given)).after(options(former)) == CallOptions(**options(rule))
+
+
 @given(st.lists(st.floats(0.001, 0.999), min_size=1, max_size=30), st.sampled_from(PRESETS))
 @example([0.45, 0.5001, 0.71, 0.95], "sensitive")
 def test_the_tier_is_the_strictest_preset_that_calls_viral(probability, preset):

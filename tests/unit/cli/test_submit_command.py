@@ -78,12 +78,24 @@ def test_the_commands_are_shown_with_the_numbers_of_their_jobs(planned, slurm, c
         assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("size", [["--tasks", "5"], ["--ranks", "5"]])
-def test_too_many_tasks_are_refused_before_the_plan(fasta, tmp_path, slurm, size, capsys):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tasks", "5"], "limit of 4 (MaxArraySize)"),
+        (["--ranks", "5"], "limit of 4 (MaxArraySize)"),
+        (["--", "--array=1-3"], "--array is set by virnucpro submit"),
+        (["--merge-options=--wrap=a"], "--wrap is set by virnucpro submit"),
+        (["--engine", "local", "--", "--time=1"], "the engine local has no options"),
+        (["--engine", "local", "--merge-options=--mem=5G"], "the engine local has no options"),
+        (["--engine", "ray", "--", "num_gpus"], "'num_gpus' is not NAME=VALUE"),
+    ],
+)
+def test_what_is_refused_before_the_plan(fasta, tmp_path, slurm, options, message, capsys):
     slurm(scontrol="echo 'MaxArraySize = 4'")
     run = tmp_path / "run"
-    assert main(["submit", str(fasta), "-o", str(run), "-q", *size]) == 64
-    assert "limit of 4 (MaxArraySize)" in capsys.readouterr().err
+    size = [] if "--ranks" in options else ["--ranks", "3"]
+    assert main(["submit", str(fasta), "-o", str(run), "-q", *size, *options]) == 64
+    assert message in capsys.readouterr().err
     assert not run.exists()
 
 

@@ -190,10 +190,3 @@ def test_workers_take_over_a_small_run_whose_row_fails(tmp_path, called, monkeyp
     states = [[rank["state"] for rank in launch["ranks"].values()] for launch in launches]
     assert states[0] == ["failed"]
     assert set(states[1]) == {"succeeded"}
-
-
-def test_a_genetic_code_that_the_bundle_does_not_read_is_refused(tmp_path, called):
-    (tmp_path / "a.fa").write_text(">a\nACGT\n")
-    done = called("predict", tmp_path / "a.fa", "-o", tmp_path / "run", "--genetic-code", "4")
-    assert done.returncode == 64
-    assert "--genetic-code 4: mini has learnt code 11 and reads no other one" in done.stderr

@@ -1,5 +1,6 @@
 """Inputs and options of a job, as callers of the library give them."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,6 +78,20 @@ def test_frames_accept_the_same_inputs_as_jobs(nothing_to_encode, tmp_path):
 def test_a_bundle_may_be_a_path():
     folder = predict_job("s.fa").encoders[0].folder
     assert predict_job("s.fa", bundle=folder).model == predict_job("s.fa", bundle="mini").model
+
+
+@pytest.mark.parametrize(
+    ("bundle", "genes", "told"),
+    [
+        ("mini", False, "--genetic-code 4: mini has learnt code 11 and reads no other one"),
+        ("mini-deep", True, "--genetic-code 4: --genes finds genes by code 11 only"),
+        ("mini-deep", False, None),
+    ],
+)
+def test_a_genetic_code_that_is_not_read_is_refused(bundle, genes, told):
+    options = {"bundle": bundle, "genes": genes, "genetic_code": 4}
+    with pytest.raises(UsageError, match=told) if told else nullcontext():
+        predict_job("a.fa", **options)
 
 
 def test_published_tables_of_a_bundle_without_frames_are_refused():

@@ -207,7 +207,8 @@ coverage = survey(run, np.array([0, 5, 7, 12]), "f" * 64)
 rows = np.arange(6000) % 12
 index = SimpleNamespace(
     input_names=(),
-    n_items=6000, item_row=rows, item_names=lambda items: [f"name_of_item_{i}" for i in items]
+    n_items=6000, item_row=rows, item_names=lambda items: [f"name_of_item_{i}" for i in items],
+    without_vector=lambda rows: np.zeros(len(rows), bool),
 )
 
 def attempt():

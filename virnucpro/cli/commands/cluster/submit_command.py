@@ -78,9 +78,13 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.only_print:
         print(script(submissions(request), request), end="")
         return ExitCode.OK
+    return _engine(arguments).submit(request)
+
+
+def _engine(arguments: argparse.Namespace) -> "Engine":
     module, _, name = _ENGINES[arguments.engine].partition(":")
     engine: Engine = getattr(import_module(f"virnucpro.cluster.{module}"), name)()
-    return engine.submit(request)
+    return engine
 
 
 def _request(arguments: argparse.Namespace) -> "Request | None":
@@ -88,7 +92,6 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
 
     Without open units the tasks end at once, and the merge writes the tables.
     """
-    from virnucpro.cluster.request import Request
     from virnucpro.cluster.work import is_complete
     from virnucpro.compute.rounds import read_latest_round
     from virnucpro.run.manifest import read_manifest
@@ -100,6 +103,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
         raise UsageError("--print needs a planned run: run virnucpro plan first")
     if arguments.outdir is not None:  # before a plan, which may take long
         _check_tasks(arguments, arguments.ranks)
+        _engine(arguments).check(_request_of(arguments, arguments.outdir, arguments.ranks))
     run = RunDirectory(_planned(arguments))
     read_manifest(run)
     if arguments.outdir is None and is_complete(run):
@@ -107,10 +111,17 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
     current = read_latest_round(run)
     if arguments.outdir is None:
         _check_tasks(arguments, current.strides)
+    return _request_of(arguments, run.root, current.strides)
+
+
+def _request_of(arguments: argparse.Namespace, run: Path, planned: int) -> "Request":
+    """Return the request for a run that is planned for a number of workers."""
+    from virnucpro.cluster.request import Request
+
     return Request(
-        run=run.root,
+        run=run,
         program=arguments.program or _this_program(),
-        tasks=_tasks(arguments, current.strides),
+        tasks=_tasks(arguments, planned),
         limit=arguments.limit,
         rescues=arguments.rescues,
         work_options=arguments.work_options,
