@@ -120,7 +120,7 @@ def test_rescore_and_repair_write_the_same_files(run, inputs, capsys):
     assert sequences(run) != before
     assert sequences(run).keys() == before.keys()
     assert main(["verify", str(run)]) == 0
-    assert main(["rescore", str(run), "-q"]) == 0
+    assert main(["rescore", str(run), "--preset", "default", "-q"]) == 0
     assert sequences(run) == before
 
 

@@ -144,7 +144,7 @@ def test_rescore_keeps_the_stretches_and_changes_their_probability(run, finished
     )
     assert contents(run) != contents(finished)
     assert main(["verify", str(run)]) == 0
-    assert main(["rescore", str(run), "-q"]) == 0
+    assert main(["rescore", str(run), "--preset", "default", "-q"]) == 0
     assert contents(run) == contents(finished)
 
 
