@@ -165,6 +165,7 @@ def index_of(order: IntArray, path: Path) -> SimpleNamespace:
         n_items=len(order),
         item_row=np.load(path, mmap_mode="r"),
         item_names=lambda items: [f"record_chunk_{item}F1" for item in items],
+        without_vector=lambda rows: np.zeros(len(rows), np.bool_),
     )
 
 
