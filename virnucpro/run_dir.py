@@ -359,7 +359,7 @@ def is_manifest(path: Path) -> bool:
         If the file exists and cannot be read.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes()) if path.is_file() else None
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()

@@ -179,7 +179,8 @@ def _by_probability(
         own[~scored[part]] = np.nan
         reason[part] = _abstentions(of, scored[part], calibration, composition)
         log_odds[part] = own
-        counts = (reason[part] == Reason.NONE) & (of.length >= LEAST_BASES)
+        long = _known_bases(of, composition) >= LEAST_BASES
+        counts = (reason[part] == Reason.NONE) & long
         able[part] = np.where(counts, own, np.nan)
     share = options.prevalence
     if isinstance(share, float):
@@ -227,12 +228,17 @@ def _log_odds(
 ) -> FloatArray:
     if calibration.records is None:
         return calibration.log_odds(records.logit, records.n_scored, records.scored_bases)
-    # Unknown bases are not evidence: a record counts as one of its known bases.
+    length = _known_bases(records, quality)
+    of_records = calibration.records
+    return of_records.log_odds(records.record_logit, records.logit, length, records.errors())
+
+
+def _known_bases(records: RecordScores, quality: RecordQuality | None) -> FloatArray:
+    """Return the known bases of each record: unknown ones are not evidence."""
     length = records.length.astype(np.float64)
     if quality is not None:
         length *= np.where(np.isnan(quality.known), 1, quality.known)
-    of_records = calibration.records
-    return of_records.log_odds(records.record_logit, records.logit, length, records.errors())
+    return length
 
 
 def _abstentions(

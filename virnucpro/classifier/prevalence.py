@@ -18,8 +18,8 @@ PRIOR: Final = 0.05
 PRIOR_RECORDS: Final = 20
 """Number of records that this expectation counts for."""
 LEAST_BASES: Final = 1_000
-"""Shorter records do not count in an estimate. Those of one host resemble each other: a host whose
-composition is that of phages would be taken for thousands of viruses."""
+"""Records of fewer known bases do not count in an estimate. Those of one host resemble each other:
+one whose composition is that of phages would be taken for thousands of viruses."""
 
 _LIMITS: Final = (1e-4, 0.9995)
 _HIGHEST: Final = 16
@@ -49,7 +49,7 @@ class Prevalence:
         if self.low == self.value == self.high:
             source = "given"
         elif not self.records:
-            source = f"not estimated: no sequence has {LEAST_BASES:,} bases"
+            source = f"not estimated: no sequence of {LEAST_BASES:,} bases can be called"
         return f"assumed {_percent(self.value)} % viral ({source})"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from virnucpro.errors import UsageError
 from virnucpro.launch.results import ResultQueue
-from virnucpro.launch_dir import JSON_NAME
+from virnucpro.launch_dir import JSON_NAME, TSV_NAME
 from virnucpro.run_dir import is_manifest
 
 TaskQueue = queue.SimpleQueue["Path | None"]
@@ -211,7 +211,8 @@ def _search(folder: Path, parts: Sequence[str], found: Found) -> None:
 def _is_output(folder: Path) -> bool:
     """Return whether a folder is that of a run or launch of this program."""
     try:
-        return (folder / JSON_NAME).is_file() or is_manifest(folder / "run.json")
+        is_launch = (folder / JSON_NAME).is_file() and (folder / TSV_NAME).is_file()
+        return is_launch or is_manifest(folder / "run.json")
     except OSError:  # the search reports the folder
         return False
 

@@ -159,8 +159,8 @@ def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
             return int(value)
         case numbers.Real() if math.isfinite(value):
             return float(value)
-    as_list = getattr(value, "tolist", None)
-    return _plain(as_list(), depth) if callable(as_list) else str(value)
+    as_list = None if isinstance(value, type) else getattr(value, "tolist", None)
+    return _plain(as_list(), depth - 1) if callable(as_list) and depth else str(value)
 
 
 def file_cell(file: str, input_dir: Path) -> str:

@@ -160,7 +160,7 @@ def read_heartbeat(run: RunDirectory) -> Heartbeat | None:
         own = running and about.st_uid == os.geteuid()
         killed = own and has_ended(str(content.get("process")))
         return Heartbeat(about.st_mtime, running, killed, str(content["host"]), ranks)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 

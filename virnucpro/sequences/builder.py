@@ -197,7 +197,9 @@ class _Reader:
             self.notes.begin(digests[0].path)
             for batch in self._batches_of([self._inputs[number] for number in group]):
                 self.notes.check(batch.names, batch.sequences)
-                if not self.notes.accept_qualities(batch.names, batch.qualities):
+                if not self.notes.accept_qualities(
+                    batch.names, batch.qualities, paired=self._paired
+                ):
                     batch.qualities.clear()
                 _add_to(digests, batch)
                 self.counts[0] += len(batch.names)

@@ -178,13 +178,16 @@ class InputNotes:
         file.records += len(sequences)
         file.filled += sum(map(bool, sequences))
 
-    def accept_qualities(self, names: Sequence[bytes], qualities: Sequence[bytes]) -> bool:
+    def accept_qualities(
+        self, names: Sequence[bytes], qualities: Sequence[bytes], *, paired: bool
+    ) -> bool:
         """Return whether the qualities of the next records may be written to FASTQ files.
 
-        Those of long reads are counted.
+        Those of long single reads are counted.
         """
         place = _first_invalid(qualities)
-        if long := b"".join(letters for letters in qualities if len(letters) >= _LONG_READ):
+        reads = () if paired else qualities
+        if long := b"".join(letters for letters in reads if len(letters) >= _LONG_READ):
             counts = np.bincount(np.frombuffer(long, np.uint8), minlength=256)
             self._files[-1].qualities += counts
         if place is not None and not self._invalid_qualities:

@@ -211,6 +211,8 @@ def test_short_records_do_not_count_in_the_prevalence():
     short = dataclasses.replace(long, length=np.full(200, 999))
     found = [call_records(one, Thresholds(), CALIBRATION).prevalence for one in (mixed, short)]
     assert [one.records for one in found] == [180, 0]
+    gapped = call_records(long, Thresholds(), CALIBRATION, None, quality_of(200, known=0.49))
+    assert gapped.prevalence.records == 0
     assert found[0].value < 0.02
     assert found[1].value == 0.05
 

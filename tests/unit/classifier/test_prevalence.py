@@ -71,7 +71,7 @@ def test_the_posterior_follows_bayes_rule(log_odds, prevalence):
     assert posterior(np.array([log_odds]), prevalence)[0] == pytest.approx(expected)
 
 
-_NONE = "not estimated: no sequence has 1,000 bases"
+_NONE = "not estimated: no sequence of 1,000 bases can be called"
 
 
 @pytest.mark.parametrize(

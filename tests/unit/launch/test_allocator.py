@@ -1,6 +1,7 @@
 """Files are found, and distributed without loss."""
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,18 @@ def test_patterns_match_as_in_a_shell(files):
     for name, content in (("run", '{"schema_version": 1, "fingerprint": ""}'), ("launch", "")):
         (folder / name).mkdir()  # outputs of this program are no input
         (folder / name / f"{name}.json").write_text(content)
+        (folder / name / f"{name}.tsv").touch()
         (folder / name / "d.txt").touch()
     for pattern, wanted in PATTERNS.items():
         found = ALLOCATOR.discover_files(folder, pattern)
         assert {str(path.relative_to(folder)) for path in found} == set(wanted.split()), pattern
+
+
+def test_files_of_other_programs_hide_no_folder(files):
+    folder = files(sub__b="")
+    os.mkfifo(folder / "sub" / "run.json")
+    (folder / "sub" / "launch.json").touch()
+    assert [*ALLOCATOR.discover_files(folder, "*/b*")] == [folder / "sub" / "b.txt"]
 
 
 def test_patterns_that_leave_the_folder_are_refused(tree):

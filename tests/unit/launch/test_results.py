@@ -74,12 +74,21 @@ def test_the_reason_of_a_death_starts_with_the_exit_of_the_worker():
     )
 
 
+class _Itself:
+    def tolist(self):
+        return self
+
+    def __str__(self):
+        return "me"
+
+
 def test_plain_data_stay_as_they_are():
     data = {"n": 1, "f": 0.5, "b": True, "s": "x", "none": None, "l": [1, {"k": "v"}]}
     assert plain_result(data) == data
     assert plain_result({"set": (1, {2})}) == {"set": [1, [2]]}
     assert plain_result(12) == {"result": 12}
     assert plain_result({"p": Path("a"), "inf": math.inf}) == {"p": "a", "inf": "inf"}
+    assert plain_result({"class": int, "itself": _Itself()}) == {"class": str(int), "itself": "me"}
     deep: list[object] = []
     for _ in range(MAX_DEPTH):
         deep = [deep]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.run.part_states import LOST_S, part_states, settled_parts
+from virnucpro.run.part_states import LOST_S, part_states, read_heartbeat, settled_parts
 from virnucpro.run_dir import RunDirectory
 
 
@@ -91,6 +91,14 @@ def test_a_new_heartbeat_or_part_ends_the_wait(run, name):
 def test_ended_parts_are_not_waited_for(run):
     beat(run, "0000.00000000", running=False)
     assert states(settled_parts(run, pytest.fail)) == {"0000": "ended"}
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[" * 100_000])
+def test_a_damaged_heartbeat_is_none(run, content):
+    beat(run, "0000.00000000")
+    part = run.part("0000.00000000")
+    part.status_json.write_text(content)
+    assert read_heartbeat(part) is None
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.ESTALE, errno.EIO])

@@ -1,5 +1,6 @@
 import random
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -152,6 +153,12 @@ def test_long_reads_with_many_errors_give_a_warning(qualities, told, write, tmp_
     assert len(found) == len(told)
     for text, part in zip(found, told, strict=True):
         assert text.startswith(f"{path}: mean error rate of long reads by qualities {part}")
+
+
+def test_letters_between_mates_do_not_count_as_errors(write, tmp_path):
+    path = write(fastq([b"I" * 600] * 2), "in.fq")
+    spec = replace(SPEC, pairs="interleaved")
+    assert build_index(tmp_path / "index", [path], spec).warnings == ()
 
 
 BGZF_END = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
