@@ -43,3 +43,8 @@ def task_folder(target: Path, number: int, count: int) -> Path:
 def task_tables(target: Path, count: int) -> list[Path]:
     """Return the sorted paths of the existing launch.json of `count` tasks."""
     return sorted(target.glob(f"{TASKS_NAME}/*-of-{count:04d}/{JSON_NAME}"))
+
+
+def is_launch(folder: Path) -> bool:
+    """Return whether the folder contains the table of a launch."""
+    return (folder / JSON_NAME).is_file()

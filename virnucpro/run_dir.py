@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from virnucpro.durable import finished_name, refuse_links, sync_folder, temporary_beside
 from virnucpro.errors import RunError
@@ -19,6 +20,9 @@ _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 _SHARD = re.compile(r"rank-\d{4,}")
 _PART = re.compile(r"\d{4,}\.[0-9a-f]{8}")
 _ROUND = re.compile(r"(\d{4,})\.json")
+
+
+_RUN_JSON: Final = "run.json"
 
 
 class RunDirectory:
@@ -68,7 +72,7 @@ class RunDirectory:
         self.rounds = root / "rounds"
         self.parts = root / "parts"
         self.claims = root / "claims"
-        self.run_json = root / "run.json"
+        self.run_json = root / _RUN_JSON
         self.status_json = root / "status.json"
         self.budgets = root / "budgets.json"
         self.predictions = root / "predictions.tsv"
@@ -350,16 +354,17 @@ def _remove_members(folder: Path, pattern: str) -> None:
         folder.rmdir()
 
 
-def is_manifest(path: Path) -> bool:
-    """Return whether a file is a run.json of any version of this program.
+def is_run(folder: Path) -> bool:
+    """Return whether a folder has the run.json of a run of any version of this program.
 
     Raises
     ------
     OSError
         If the file exists and cannot be read.
     """
+    path = folder / _RUN_JSON
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else None
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()

@@ -12,7 +12,7 @@ from virnucpro.run.creation import claimed, created
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.reporter import Reporter
-from virnucpro.run_dir import RunDirectory, is_manifest
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.runtime.devices import Kind
 
 LEAST_UNITS = 16
@@ -110,7 +110,7 @@ def plan_run(
 def _refuse_existing(run: RunDirectory) -> None:
     """Raise RunExistsError with the next step if the folder has a run."""
     run.require_regular_files()
-    if is_manifest(run.run_json):
+    if is_run(run.root):
         begin = "" if run.round_numbers() else f"virnucpro rescue {run.root}, then "
         raise RunExistsError(
             f"{run.root} already contains a run. To compute it: {begin}virnucpro submit {run.root}."

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from virnucpro.errors import UsageError
 from virnucpro.launch.results import ResultQueue
-from virnucpro.launch_dir import JSON_NAME, TSV_NAME
-from virnucpro.run_dir import is_manifest
+from virnucpro.launch_dir import TSV_NAME, is_launch
+from virnucpro.run_dir import is_run
 
 TaskQueue = queue.SimpleQueue["Path | None"]
 """Queue of files, followed by one None for each worker."""
@@ -211,8 +211,7 @@ def _search(folder: Path, parts: Sequence[str], found: Found) -> None:
 def _is_output(folder: Path) -> bool:
     """Return whether a folder is that of a run or launch of this program."""
     try:
-        is_launch = (folder / JSON_NAME).is_file() and (folder / TSV_NAME).is_file()
-        return is_launch or is_manifest(folder / "run.json")
+        return (is_launch(folder) and (folder / TSV_NAME).is_file()) or is_run(folder)
     except OSError:  # the search reports the folder
         return False
 

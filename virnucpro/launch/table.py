@@ -497,11 +497,6 @@ class LaunchProgress:
         return "\n".join(map(printable, (*lines, *self.failures)))
 
 
-def is_launch(folder: Path) -> bool:
-    """Return whether the folder contains the table of a launch."""
-    return (folder / JSON_NAME).is_file()
-
-
 def read_launch(folder: Path) -> LaunchProgress:
     """Return the state of the launch in a folder, read from its tables and lock files.
 

@@ -23,7 +23,7 @@ from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, opened, put_index_in_place, run_lock
-from virnucpro.run_dir import RunDirectory, is_manifest
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
@@ -130,7 +130,7 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
     entries = run.entries()
-    if entries and not is_manifest(run.run_json):
+    if entries and not is_run(run.root):
         name, shown = run.run_json.name, ", ".join(entries[:3])
         state = (
             f"not a valid run: {name} is damaged. Restore this file from a copy, or choose"

@@ -24,7 +24,7 @@ from virnucpro.run.manifest import Manifest, read_manifest
 from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run
-from virnucpro.run_dir import RunDirectory, is_manifest
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
@@ -303,7 +303,7 @@ def _recomputed_rows(run: Run, reporter: Reporter) -> dict[str, int]:
     launches = [*run.manifest.launches]
     for part in map(run.paths.part, run.paths.part_names()):
         try:
-            if is_manifest(part.run_json):  # a task may be killed before it has written this file
+            if is_run(part.root):  # a task may be killed before it has written this file
                 launches += read_manifest(part).launches
         except (RunError, OSError) as error:
             reporter.warn(f"{error} Rows that its task recomputed are not counted.")

@@ -9,7 +9,7 @@ from typing import Final
 from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
 from virnucpro.extras import require_extra
 from virnucpro.folder_lock import is_held
-from virnucpro.launch_dir import JSON_NAME, TASKS_NAME, TSV_NAME
+from virnucpro.launch_dir import TASKS_NAME, TSV_NAME, is_launch
 from virnucpro.report.multiqc import write_multiqc
 from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
@@ -18,7 +18,7 @@ from virnucpro.report.reading.records import find_record
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
-from virnucpro.run_dir import RunDirectory, is_manifest
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.tables.source import RunScores
 
 _COMMON_NAMES: Final = {
@@ -233,9 +233,9 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     left_out: list[Path] = []
     of_files: dict[Path, None] = {}
     for folder in folders:
-        below = [] if is_manifest(folder / "run.json") else [*_below(folder)]
+        below = [] if is_run(folder) else [*_below(folder)]
         for path in below or [folder]:
-            if (path / JSON_NAME).is_file() and not is_manifest(path / "run.json"):
+            if is_launch(path) and not is_run(path):
                 of_files[path] = None
             elif below and not RunDirectory(path).predictions.is_file():
                 left_out.append(path)
@@ -244,7 +244,8 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     launches = [read_launch_gaps(path, found) for path in of_files]
     current = {launch.folder / name for launch in launches for name in launch.names}.union(folders)
     former = [path for path in found if path not in current and of_files.keys() & {*path.parents}]
-    found = {path: None for path in found if path not in former}
+    gone = {*former}
+    found = dict.fromkeys(path for path in found if path not in gone)
     gaps = [launch for launch in launches if launch.files]
     listed = {path for gap in gaps for path in gap.folders()}
     alone = [path for path in left_out if path not in listed]
@@ -257,7 +258,8 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
             names = ", ".join(map(str, paths[:_NAMED])) + ", ..." * (len(paths) > _NAMED)
             text = f"runs {reason} are left out ({len(paths):,}): {names}"
             reporter.warn(text)
-            missing += [text] * (paths is alone)
+            if paths is alone:
+                missing.append(text)
     return [RunDirectory(path) for path in found], missing
 
 
@@ -268,11 +270,11 @@ def _below(folder: Path) -> Iterator[Path]:
     """
     if not folder.is_dir():
         return
-    if (folder / JSON_NAME).is_file():
+    if is_launch(folder):
         yield folder
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and (path / "run.json").is_file() and is_manifest(path / "run.json"):
+        if path.is_dir() and is_run(path):
             yield path
         elif path.is_dir() and not path.is_symlink():
-            of_tasks = path.name == TASKS_NAME and (folder / JSON_NAME).is_file()
+            of_tasks = path.name == TASKS_NAME and is_launch(folder)
             yield from () if of_tasks else _below(path)

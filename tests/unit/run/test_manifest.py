@@ -10,7 +10,7 @@ from virnucpro.run.manifest import (
     read_manifest,
     write_manifest,
 )
-from virnucpro.run_dir import RunDirectory, is_manifest
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.sequences.spec import InputFile
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_manifest_is_refused(run, content):
     run.run_json.write_bytes(content)
     with pytest.raises(NotARunError, match=r"run\.json"):
         read_manifest(run)
-    assert not is_manifest(run.run_json)
+    assert not is_run(run.root)
 
 
 def test_the_error_of_a_damaged_manifest_does_not_quote_the_file(run, manifest):

@@ -20,7 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from virnucpro.launch.table import LaunchProgress, is_launch, read_launch
+    from virnucpro.launch.table import LaunchProgress, read_launch
+    from virnucpro.launch_dir import is_launch
     from virnucpro.run.run_progress import RunProgress, read_progress
     from virnucpro.run_dir import RunDirectory
 

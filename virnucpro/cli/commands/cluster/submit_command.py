@@ -115,7 +115,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
 
 
 def _request_of(arguments: argparse.Namespace, run: Path, planned: int) -> "Request":
-    """Return the request for a run that is planned for a number of workers."""
+    """Return the request for a run and its planned number of workers."""
     from virnucpro.cluster.request import Request
 
     return Request(
