@@ -34,12 +34,14 @@ scores = np.random.default_rng(2).integers(-24, 40, (8, 128)).astype(np.int16)
 scores[:, 64:] = 0
 
 
-@pytest.fixture(scope="module")
-def plain_library(tmp_path_factory):
-    """The library without instructions of certain processors."""
-    path = tmp_path_factory.mktemp("plain") / "functions.shared"
+@pytest.fixture(scope="module", params=["PLAIN", "NO_VNNI", None], ids=["plain", "avx2", "any"])
+def products(request, tmp_path_factory):
+    """The library, or a copy without instructions of certain processors."""
+    if request.param is None:
+        return functions.library()
+    path = tmp_path_factory.mktemp("copy") / "functions.shared"
     source = functions.SOURCES / "classifier.c"
-    flags = ("-O1", "-DPLAIN", "-shared", "-fPIC", "-ffp-contract=off")
+    flags = ("-O1", f"-D{request.param}", "-shared", "-fPIC", "-ffp-contract=off")
     subprocess.run(["cc", *flags, source, "-o", path, "-lm"], check=True)
     found = ctypes.CDLL(path)
     found.virnucpro_products.argtypes = functions.library().virnucpro_products.argtypes
@@ -135,15 +137,13 @@ def test_hidden_layers(width):
 
 
 @needs_compiler
-@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("n_rows", [1, 2, 5, 8, 99])
 @pytest.mark.parametrize(
     ("n_blocks", "n_inputs", "n_outputs"), [(1, 5, 3), (1, 904, 20), (2, 8, 16), (3, 2, 48)]
 )
-def test_sums_of_products(n_rows, n_blocks, n_inputs, n_outputs, plain, plain_library, monkeypatch):
+def test_sums_of_products(n_rows, n_blocks, n_inputs, n_outputs, products, monkeypatch):
     """Equal for numbers as large as can be."""
-    if plain:
-        monkeypatch.setattr(integer_network, "library", lambda: plain_library)
+    monkeypatch.setattr(integer_network, "library", lambda: products)
     rng = np.random.default_rng(4)
     size = n_blocks * n_inputs
     matrix = np.zeros((size, n_blocks * n_outputs))

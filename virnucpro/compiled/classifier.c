@@ -3,7 +3,7 @@
 #include "common.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
-#define WITH_AVX2
+#define WITH_X86
 #include <immintrin.h>
 #endif
 
@@ -64,13 +64,15 @@ static void plain_tile(const int16_t *x, int rows, int64_t step, int64_t n, cons
     for (int row = 0; row < rows; row++) add_pairs(x + row * step, n, w, sums[row]);
 }
 
-#define TILE 4 /* rows: the sums of six, two registers each, would leave too few registers */
+#define TILE 8
 
-#ifdef WITH_AVX2
+#ifdef WITH_X86
+#define FOUR 4 /* rows: the sums of six, two registers each, would leave too few registers */
+
 /* As `plain_tile`; the loops over rows are unrolled where `rows` is a constant. */
 static inline __attribute__((always_inline, target("avx2"))) void avx2_rows(
     const int16_t *x, int rows, int64_t step, int64_t n, const int16_t *w, int32_t sums[][PANEL]) {
-    __m256i low[TILE], high[TILE];
+    __m256i low[FOUR], high[FOUR];
     for (int row = 0; row < rows; row++) low[row] = high[row] = _mm256_setzero_si256();
     for (int64_t pair = 0; pair < n; pair++, w += 2 * PANEL) {
         __m256i first = _mm256_loadu_si256((const __m256i *)w);
@@ -93,10 +95,36 @@ static inline __attribute__((always_inline, target("avx2"))) void avx2_rows(
 static __attribute__((target("avx2"))) void avx2_tile(const int16_t *x, int rows, int64_t step,
                                                       int64_t n, const int16_t *w,
                                                       int32_t sums[][PANEL]) {
+    int row = 0;
+    for (; row + FOUR <= rows; row += FOUR) avx2_rows(x + row * step, FOUR, step, n, w, sums + row);
+    for (; row < rows; row++) avx2_rows(x + row * step, 1, step, n, w, sums + row);
+}
+
+/* As `avx2_rows`, with one instruction that multiplies pairs and adds them to the sums. */
+static inline __attribute__((always_inline, target("avx512f,avx512vnni"))) void vnni_rows(
+    const int16_t *x, int rows, int64_t step, int64_t n, const int16_t *w, int32_t sums[][PANEL]) {
+    __m512i found[TILE];
+    for (int row = 0; row < rows; row++) found[row] = _mm512_setzero_si512();
+    for (int64_t pair = 0; pair < n; pair++, w += 2 * PANEL) {
+        __m512i weights = _mm512_loadu_si512(w);
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            int32_t two;
+            memcpy(&two, x + row * step + 2 * pair, sizeof two);
+            found[row] = _mm512_dpwssd_epi32(found[row], weights, _mm512_set1_epi32(two));
+        }
+    }
+    for (int row = 0; row < rows; row++) _mm512_storeu_si512(sums[row], found[row]);
+}
+
+static __attribute__((target("avx512f,avx512vnni"))) void vnni_tile(const int16_t *x, int rows,
+                                                                    int64_t step, int64_t n,
+                                                                    const int16_t *w,
+                                                                    int32_t sums[][PANEL]) {
     if (rows == TILE)
-        avx2_rows(x, TILE, step, n, w, sums);
+        vnni_rows(x, TILE, step, n, w, sums);
     else
-        for (int row = 0; row < rows; row++) avx2_rows(x + row * step, 1, step, n, w, sums + row);
+        for (int row = 0; row < rows; row++) vnni_rows(x + row * step, 1, step, n, w, sums + row);
 }
 #endif
 
@@ -109,8 +137,11 @@ void virnucpro_products(const int16_t *x, int64_t n, int64_t width, const int16_
     int32_t sums[TILE][PANEL];
     void (*tile)(const int16_t *, int, int64_t, int64_t, const int16_t *, int32_t[][PANEL]) =
         plain_tile;
-#ifdef WITH_AVX2
+#ifdef WITH_X86
     if (__builtin_cpu_supports("avx2")) tile = avx2_tile;
+#ifndef NO_VNNI
+    if (__builtin_cpu_supports("avx512vnni")) tile = vnni_tile;
+#endif
 #endif
     for (int64_t block = 0; block < n_blocks; block++)
         for (int64_t first = 0; first < n_outputs; first += PANEL, w += 2 * PANEL * n_pairs) {
