@@ -45,9 +45,11 @@ class GenesEncoder(LettersEncoder):
             return lambda: np.empty((0, self.dim), np.float32)
         found, counts = _scanned(batch, self.scores)
         words = self.table.count(found.owner, found.keys, len(found.evidence))
-        sums = np.concatenate((found.evidence, words), axis=1, dtype=np.int32)
-        first = np.cumsum(counts) - counts
-        vectors = vectors_of(np.add.reduceat(sums, first, axis=0, dtype=np.int32), self.means)
+        sums = of_pieces = np.concatenate((found.evidence, words), axis=1, dtype=np.int32)
+        if len(sums) > len(counts):
+            first = np.cumsum(counts) - counts
+            of_pieces = np.add.reduceat(sums, first, axis=0, dtype=np.int32)
+        vectors = vectors_of(of_pieces, self.means)
         if self.judge is not None:
             vectors = np.concatenate((vectors, self._logits(sums, counts)), axis=1)
         return lambda: vectors

@@ -34,6 +34,8 @@ FACTS: Final = (
 _PRIOR: Final = {"words": 60.0, "codons": 40.0, "dipeptides": 80.0, "path": 40.0}
 """Observations at the mean composition that are added to a part's own."""
 _FEW: Final = 2.0
+_BLOCK_ROWS: Final = 256
+"""Rows that are computed together; their numbers stay in the cache of a core."""
 _SHARES: Final = ("lengths", "starts", "stops", "gaps", "motifs", "spacers")
 
 
@@ -64,7 +66,14 @@ def vectors_of(sums: NDArray[np.integer], means: Float32Array) -> Float32Array:
     means
         ``(WIDTH,)``, mean composition: the shares of each sum in its part.
     """
-    x = sums.astype(np.float32)
+    found = np.empty((len(sums), N_INPUTS + len(FACTS)), np.float32)
+    for low in range(0, len(sums), _BLOCK_ROWS):
+        rows = slice(low, low + _BLOCK_ROWS)
+        _write_vectors(sums[rows].astype(np.float32), means, found[rows])
+    return found
+
+
+def _write_vectors(x: Float32Array, means: Float32Array, found: Float32Array) -> None:
     part = {name: x[:, where] for name, where in PARTS.items()}
     columns = []
     for name, prior in _PRIOR.items():
@@ -81,8 +90,7 @@ def vectors_of(sums: NDArray[np.integer], means: Float32Array) -> Float32Array:
     columns.append(_ratios(part))
     columns.append(_word_inputs(x[:, DIM:]))
     columns.append(_facts(part, x[:, DIM:]))
-    found = np.empty((len(x), N_INPUTS + len(FACTS)), np.float32)
-    return np.concatenate(columns, axis=1, out=found, casting="same_kind")
+    np.concatenate(columns, axis=1, out=found, casting="same_kind")
 
 
 def _ratios(part: Mapping[str, Float32Array]) -> Float32Array:
