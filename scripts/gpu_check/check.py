@@ -116,7 +116,7 @@ def end_part(out: Path, name: str, seconds: float, status: Status, problem: str 
     part = results.parts.setdefault(name, PartResult(status))
     part.problems += [problem] if problem else []
     part.status = "failed" if status == "passed" and part.problems else status
-    part.seconds = round(seconds, 1)
+    part.seconds = round(seconds, 3)
     results.parts = {name: results.parts[name] for name in PARTS if name in results.parts}
     results.save(out)
     print("\n  ".join([f"{name}: {part.status}, {seconds:.1f} s", *part.problems]), flush=True)
