@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray
+from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray, table
 from virnucpro.compiled import CompositionTables, fill, library
 from virnucpro.encoders.composition.letters import (
     NUMBERS,
@@ -89,7 +89,7 @@ def read_stretches(letters: Letters, stretches: Stretches, code: GeneticCode) ->
     place = np.arange(len(window)) - firsts[window]
     steps: IntArray = place * stretches.step[window]
     codons = _codons_at(letters, stretches.step, window, stretches.first[window] + steps)
-    return Coding(n_windows, window, place, codons, _residues(code)[codons])
+    return Coding(n_windows, window, place, codons, residues_of(code)[codons])
 
 
 def count_columns(coding: Coding, columns: IntArray, width: int, lag: int = 0) -> IntArray:
@@ -102,8 +102,7 @@ def count_columns(coding: Coding, columns: IntArray, width: int, lag: int = 0) -
     if lag:
         same = window[:-lag] == window[lag:]
         window, columns = window[:-lag][same], columns[same]
-    counts = np.bincount(window * width + columns, minlength=coding.n_windows * width)
-    return counts.reshape(coding.n_windows, width)
+    return table(window, columns, coding.n_windows, width)
 
 
 def synonyms(residues: IntArray, code: GeneticCode) -> FloatArray:
@@ -111,7 +110,7 @@ def synonyms(residues: IntArray, code: GeneticCode) -> FloatArray:
 
     The entries of stops are 0.
     """
-    of_codon = _residues(code)
+    of_codon = residues_of(code)
     coded = np.frombuffer(code, dtype=np.uint8) != ord("*")
     degeneracy = np.bincount(of_codon[coded], minlength=len(AMINO_ACIDS))
     found: FloatArray = coded * residues[:, of_codon] / np.maximum(degeneracy[of_codon], 1)
@@ -184,7 +183,7 @@ def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
 
 
 @lru_cache
-def _residues(code: GeneticCode) -> IntArray:
+def residues_of(code: GeneticCode) -> IntArray:
     """Return the number of each codon's amino acid; stops have 0, but are in no stretch."""
     return np.array([max(AMINO_ACIDS.find(letter), 0) for letter in code], dtype=np.int64)
 
@@ -203,7 +202,7 @@ def _canonical(length: int) -> tuple[ByteArray, list[str]]:
     return np.array([column[name] for name in chosen], dtype=np.uint8), names
 
 
-_COLUMN_OF_4, NAMES_OF_4 = _canonical(4)
+COLUMN_OF_4, NAMES_OF_4 = _canonical(4)
 _COLUMN_OF_3, NAMES_OF_3 = _canonical(3)
 
 
@@ -212,7 +211,7 @@ def words_of_4(letters: Letters) -> IntArray:
     # A known word of four letters is two known codons, one after the other.
     words = letters.codons[:-1] << np.uint8(2)
     words |= letters.numbers[3:]
-    columns = _COLUMN_OF_4[words]
+    columns = COLUMN_OF_4[words]
     columns[(letters.codons[:-1] | letters.codons[1:]) >= UNKNOWN_CODON] = len(NAMES_OF_4)
     return _count(columns, letters, len(NAMES_OF_4))
 
@@ -327,9 +326,9 @@ def compiled_tables(code: GeneticCode) -> CompositionTables:
     fill(
         tables,
         numbers=NUMBERS,
-        fours=_COLUMN_OF_4,
+        fours=COLUMN_OF_4,
         threes=_COLUMN_OF_3,
-        residues=_residues(code),
+        residues=residues_of(code),
         coded=np.frombuffer(code, np.uint8) != ord("*"),
         stops=np.array([codon_number(stop) for stop in ENDS]),
         start=codon_number(_START),

@@ -8,7 +8,6 @@ paths, and for sums of strands, which are exchanged.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -16,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.arrays import ByteArray, IntArray, joined_ranges, table
-from virnucpro.encoders.composition.features import AMINO_ACIDS, NAMES_OF_4, PROPERTIES, all_words
+from virnucpro.encoders.composition.features import (
+    AMINO_ACIDS,
+    COLUMN_OF_4,
+    NAMES_OF_4,
+    PROPERTIES,
+    all_words,
+    residues_of,
+)
 from virnucpro.encoders.composition.letters import codon_number
 from virnucpro.encoders.genes.coding_path import STEPS, coding_paths
 from virnucpro.encoders.genes.genes import (
@@ -27,7 +33,6 @@ from virnucpro.encoders.genes.genes import (
     Genes,
     Spans,
 )
-from virnucpro.sequences.translation import reverse_complement
 
 STOPS: Final = tuple(map(codon_number, ("TAA", "TAG", "TGA")))
 _LENGTHS: Final = (0, 200, 300, 500, 1000, 2000, SPAN + 1)
@@ -68,9 +73,7 @@ PARTS: Final = {
 }
 
 _BATCH: Final = 1024
-RESIDUES: Final = np.array(
-    [max(AMINO_ACIDS.find(bytes([CODE[codon]])), 0) for codon in range(64)], np.uint8
-)
+RESIDUES: Final = residues_of(CODE)
 _IS_GC3: Final = np.arange(64) & 1
 HYDROPATHY: Final = np.array(PROPERTIES["hydropathy"])[RESIDUES]
 CHARGE: Final = np.array(PROPERTIES["charge"])[RESIDUES]
@@ -133,19 +136,6 @@ def count(
     return np.minimum(found, np.iinfo(np.uint16).max).astype(np.uint16)
 
 
-@lru_cache
-def columns_of_4() -> NDArray[np.int64]:
-    """Return the column of each word of four letters, and `len(NAMES_OF_4)` of unknown ones."""
-    number = {name: i for i, name in enumerate(NAMES_OF_4)}
-    words = all_words(4)
-    either = (
-        number.get(word, number.get(reverse_complement(word.encode()).decode())) for word in words
-    )
-    columns = np.full(1024, len(NAMES_OF_4))
-    columns[:256] = list(either)
-    return columns
-
-
 def _words(spans: Spans) -> IntArray:
     letters = spans.letters
     words = np.zeros((len(letters), letters.shape[1] - 3), np.uint16)
@@ -162,7 +152,7 @@ def _words(spans: Spans) -> IntArray:
         counts = np.bincount(some.ravel(), minlength=len(some) << 9)
         by_word[start : start + 128] = counts.reshape(-1, 512)
     found = np.zeros((len(letters), len(NAMES_OF_4)), np.int64)
-    np.add.at(found.T, columns_of_4()[:256], by_word[:, :256].T)
+    np.add.at(found.T, COLUMN_OF_4, by_word[:, :256].T)
     return found
 
 

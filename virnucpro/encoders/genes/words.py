@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from virnucpro.arrays import ByteArray, Int32Array, IntArray, table
 from virnucpro.compiled import GeneTables, fill, library
+from virnucpro.encoders.composition.features import COLUMN_OF_4
 from virnucpro.encoders.composition.letters import NUMBERS
 from virnucpro.encoders.genes.evidence import (
     CHARGE,
@@ -26,7 +27,6 @@ from virnucpro.encoders.genes.evidence import (
     STOPS,
     CodingParts,
     batches,
-    columns_of_4,
     count,
 )
 from virnucpro.encoders.genes.genes import (
@@ -132,7 +132,7 @@ def _tables() -> GeneTables:
     fill(
         tables,
         numbers=NUMBERS,
-        fours=columns_of_4()[:256],
+        fours=COLUMN_OF_4,
         residues=RESIDUES,
         is_stop=IS_STOP[:64],
         starts=np.array(STARTS),
