@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "write DIR/fragments only: a FASTA file per length, and fragments.tsv with the labels"
     parser.add_argument("--fragments-only", action="store_true", help=text)
     options.add_json(parser)
-    parser.set_defaults(run=_run, **vars(Evaluation()))
+    parser.set_defaults(**vars(Evaluation()))
 
 
 def _add_tools(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +126,8 @@ def _lengths(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word if word == "whole" else str(int(word)) for word in words))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``evaluate``; return its exit code."""
     sources = _sources(arguments)  # wrong usage is refused before h5py and torch are imported
     from virnucpro.lab.evaluation.evaluate import evaluate, write_fragments
     from virnucpro.lab.evaluation.input_table import read_regions

@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
     add_plan_options(parser)
-    parser.set_defaults(run=_run, behind=[])
+    parser.set_defaults(behind=[])
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -68,7 +68,8 @@ def _words(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``submit``; return its exit code."""
     from virnucpro.cluster.slurm import script, submissions
 
     request = _request(arguments)
