@@ -3,7 +3,7 @@
 import gzip
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -243,23 +243,16 @@ def _entries(
         second = np.zeros(len(rows), np.bool_) if pieces.second is None else pieces.second[rows]
         for record, start, end, reverse in zip(*spans, second.tolist(), strict=True):
             yield f"{'@' if fastq else '>'}{next(headers)}\n".encode()
+            letters: Iterable[bytes] = _parts(index.record_sequence, record, start, end)
             if reverse:
-                letters = reverse_complement(index.record_sequence(record, start, end))
-                if fastq:
-                    yield b"%s\n+\n%s\n" % (
-                        letters,
-                        index.record_qualities(record, start, end)[::-1],
-                    )
-                else:
-                    yield _in_lines(letters)
+                letters = [reverse_complement(b"".join(letters))]
+            if not fastq:
+                yield from map(_in_lines, letters)
                 continue
-            if fastq:
-                yield from _parts(index.record_sequence, record, start, end)
-                yield b"\n+\n"
-                yield from _parts(index.record_qualities, record, start, end)
-                yield b"\n"
-                continue
-            yield from map(_in_lines, _parts(index.record_sequence, record, start, end))
+            qualities: Iterable[bytes] = _parts(index.record_qualities, record, start, end)
+            if reverse:
+                qualities = [b"".join(qualities)[::-1]]
+            yield from chain(letters, [b"\n+\n"], qualities, [b"\n"])
 
 
 def _parts(
