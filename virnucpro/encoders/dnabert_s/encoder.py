@@ -127,9 +127,8 @@ def build(
         more ids than the model.
     """
     path, tokeniser = spec.file("weights"), _tokeniser(spec.file("tokenizer"), config)
-    shapes, tensors = config.tensor_shapes(), needed_tensors(path)
-    rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
-    check_tensors(shapes, tensors, path, rounded, dtype)
+    tensors = needed_tensors(path)
+    check_tensors(config.tensor_shapes(), tensors, path, _LINEAR, dtype)
     return tokeniser, DnabertS(config, tensors, device, dtype)
 
 
