@@ -1,5 +1,6 @@
 """Calibration of records by both logits: that of the record head, and the mean of the windows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -79,9 +80,7 @@ def metagenome_weights(groups: Sequence[Group]) -> FloatArray:
     Prokaryotes, with equal genera, have the share of others that they have in metagenomes.
     """
     weights = equal_weights(groups)
-    counts: dict[Group, int] = {}
-    for group in groups:
-        counts[group] = counts.get(group, 0) + 1
+    counts = Counter(groups)
     cells = np.array([group[0] in PROKARYOTES for group in groups])
     others = ~are_viral(groups)
     weights[cells] = [1 / counts[group] for group in groups if group[0] in PROKARYOTES]

@@ -54,13 +54,6 @@ class RecordPieces:
         owner = [start + numbers for start, numbers in zip(starts, owners, strict=True)]
         return cls(np.concatenate(evidence), np.concatenate(owner), np.concatenate(keys))
 
-    def select(self, rows: IntArray) -> "RecordPieces":
-        """Return some of the pieces; `rows` are ascending."""
-        number = np.full(len(self.evidence), -1)
-        number[rows] = np.arange(len(rows))
-        owner = number[self.owner]
-        return RecordPieces(self.evidence[rows], owner[owner >= 0], self.keys[owner >= 0])
-
     def inputs(self, table: WordTable, means: Float32Array) -> Float32Array:
         """Return the inputs of the record head, ``(n, N_INPUTS)``."""
         words = table.count(self.owner, self.keys, len(self.evidence))
