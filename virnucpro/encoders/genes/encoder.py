@@ -12,10 +12,9 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.encoder import LettersEncoder, letters_of
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON
 from virnucpro.encoders.genes.config import GenesConfig
-from virnucpro.encoders.genes.evidence import cut
+from virnucpro.encoders.genes.evidence import N_VALUES, Keys, Scanned, WordTable, cut, scan
 from virnucpro.encoders.genes.genes import HIGHEST_SCORE, SPAN, Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
-from virnucpro.encoders.genes.words import N_VALUES, Keys, Scanned, WordTable, scan
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.errors import BundleError
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from virnucpro.arrays import Float32Array, FloatArray
 from virnucpro.encoders.composition.features import AMINO_ACIDS, NAMES_OF_4
-from virnucpro.encoders.genes.evidence import DIM, PARTS
+from virnucpro.encoders.genes.evidence import DIM, LEVELS, PARTS, SIDES, WORD_NAMES
 from virnucpro.encoders.genes.genes import CODE
-from virnucpro.encoders.genes.words import LEVELS, SIDES, WORD_NAMES
 
 WIDTH: Final = DIM + len(WORD_NAMES)
 """Sums of a piece: evidence of spans, then protein words."""

@@ -13,10 +13,9 @@ from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from virnucpro.classifier.calibration import share_of_errors
 from virnucpro.classifier.head import VIRAL
 from virnucpro.encoders.genes.coding_path import STEPS
-from virnucpro.encoders.genes.evidence import LAYOUT, PARTS, cut
+from virnucpro.encoders.genes.evidence import LAYOUT, PARTS, WordTable, cut
 from virnucpro.encoders.genes.genes import Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, WIDTH, vectors_of
-from virnucpro.encoders.genes.words import WordTable
 from virnucpro.errors import InputError
 from virnucpro.lab.training.draw import Drawn, PieceKind
 from virnucpro.lab.training.folds import logits_of_folds

@@ -8,10 +8,9 @@ import numpy as np
 
 from virnucpro.arrays import Float32Array, IntArray
 from virnucpro.encoders.genes.encoder import scan_pieces
-from virnucpro.encoders.genes.evidence import cut
+from virnucpro.encoders.genes.evidence import Keys, WordTable, cut, scan
 from virnucpro.encoders.genes.genes import SPAN, Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
-from virnucpro.encoders.genes.words import Keys, WordTable, scan
 from virnucpro.lab.training.draw import Drawn, counted_bases, draw_errors, is_known
 from virnucpro.lab.training.genomes import VIRUS, Genome, by_group
 from virnucpro.lab.training.weights import PROKARYOTES, is_phage

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray
-from virnucpro.encoders.genes.words import (
+from virnucpro.encoders.genes.evidence import (
     LEVELS,
     SIDES,
     Keys,
