@@ -13,18 +13,17 @@ from virnucpro.arrays import FloatArray
 from virnucpro.classifier.head import VIRAL
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.metrics import auroc, calibration_error
-from virnucpro.lab.training.cross_validation import (
+from virnucpro.lab.training.calibration import (
     Calibrated,
-    Pieces,
     calibrate,
     calibrate_records,
     choose_presets,
-    cross_validate,
+    realised_fdr,
 )
+from virnucpro.lab.training.cross_validation import Pieces, cross_validate
 from virnucpro.lab.training.draw import Drawn, PieceKind
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
-from virnucpro.lab.training.platt import realised_fdr
 from virnucpro.lab.training.records.fit import RecordTraining
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import (

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from virnucpro.classifier.quality import is_complex
 from virnucpro.durable import write_file
 from virnucpro.errors import InputError
+from virnucpro.lab.training.calibration import LengthClass, length_classes
 from virnucpro.lab.training.cross_validation import Pieces
 from virnucpro.lab.training.draw import (
     CROPS,
@@ -24,7 +25,6 @@ from virnucpro.lab.training.draw import (
     with_errors,
 )
 from virnucpro.lab.training.genomes import Genome
-from virnucpro.lab.training.platt import LengthClass, length_classes
 from virnucpro.sequences.windows import tile
 
 _SHORT, _LONG = 2.5, 20

@@ -17,8 +17,8 @@ from virnucpro.encoders.genes.evidence import LAYOUT, PARTS, WordTable, cut
 from virnucpro.encoders.genes.genes import Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, WIDTH, vectors_of
 from virnucpro.errors import InputError
+from virnucpro.lab.training.cross_validation import logits_of_folds
 from virnucpro.lab.training.draw import Drawn, PieceKind
-from virnucpro.lab.training.folds import logits_of_folds
 from virnucpro.lab.training.genomes import Genome
 from virnucpro.lab.training.network import Ensemble, examples_of, train
 from virnucpro.lab.training.records.codons import learn_scores
