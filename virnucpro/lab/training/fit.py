@@ -24,7 +24,7 @@ from virnucpro.lab.training.cross_validation import Pieces, cross_validate
 from virnucpro.lab.training.draw import Drawn, PieceKind
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
-from virnucpro.lab.training.records.fit import RecordTraining
+from virnucpro.lab.training.record_head import RecordTraining
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import (
     equal_weights,

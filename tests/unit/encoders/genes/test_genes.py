@@ -10,7 +10,7 @@ from virnucpro.encoders.genes.encoder import scan_pieces
 from virnucpro.encoders.genes.inputs import FACTS, N_INPUTS, WIDTH, vectors_of
 from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.errors import BundleError
-from virnucpro.lab.training.records.codons import learn_scores
+from virnucpro.lab.training.record_head import learn_scores
 from virnucpro.sequences.translation import reverse_complement
 
 SENSE = [
