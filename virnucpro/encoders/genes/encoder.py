@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from virnucpro.arrays import Float32Array, Int32Array, IntArray
 from virnucpro.encoders.base import EncoderSpec
@@ -64,9 +63,7 @@ class GenesEncoder(LettersEncoder):
         return logits
 
 
-def scan_pieces(
-    pieces: Sequence[bytes], scores: Scores
-) -> tuple[NDArray[np.int64], IntArray, Keys]:
+def scan_pieces(pieces: Sequence[bytes], scores: Scores) -> tuple[IntArray, IntArray, Keys]:
     """Return the evidence of pieces, and the words of their genes.
 
     Returns

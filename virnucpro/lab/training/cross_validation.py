@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from virnucpro.arrays import BoolArray, FloatArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from virnucpro.durable import write_file
 from virnucpro.lab.training.draw import PieceKind
 from virnucpro.lab.training.genomes import Group, are_viral
@@ -99,11 +98,11 @@ class Pieces:
     """
 
     groups: Sequence[Group]
-    features: NDArray[np.float32]
-    first: NDArray[np.int64]
+    features: Float32Array
+    first: IntArray
 
     @property
-    def viral(self) -> NDArray[np.bool_]:
+    def viral(self) -> BoolArray:
         """(n_pieces,) bool."""
         return are_viral(self.groups)
 
@@ -112,7 +111,7 @@ class Pieces:
         found: FloatArray = np.add.reduceat(ensemble.logits(self.features), self.first[:-1])
         return found / np.diff(self.first)
 
-    def select(self, chosen: NDArray[np.bool_]) -> "Pieces":
+    def select(self, chosen: BoolArray) -> "Pieces":
         """Return the pieces for which `chosen`, (n_pieces,), is True."""
         counts = np.diff(self.first)
         rows = np.repeat(chosen, counts)
@@ -171,7 +170,7 @@ def _key(examples: Examples, pieces: Mapping[PieceKind, Pieces], *others: object
     return digest.hexdigest()
 
 
-def _without(examples: Examples, left_out: NDArray[np.bool_]) -> Examples:
+def _without(examples: Examples, left_out: BoolArray) -> Examples:
     kept = ~left_out
     _, groups = np.unique(examples.groups[kept], return_inverse=True)
     return Examples(

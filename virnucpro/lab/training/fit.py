@@ -7,9 +7,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray
 from virnucpro.classifier.head import VIRAL
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.metrics import auroc, calibration_error
@@ -77,7 +76,7 @@ class Fitted:
 
 def fit_head(
     windows: TrainingWindows,
-    features: NDArray[np.float32],
+    features: Float32Array,
     folds: Mapping[str, int],
     seed: int,
     network: NetworkSettings,
@@ -255,7 +254,7 @@ def _by_kingdom(
 
 def _fdr(
     held_out: FloatArray,
-    viral: NDArray[np.bool_],
+    viral: BoolArray,
     weights: FloatArray,
     resampled: FloatArray,
     prevalence: float,

@@ -11,9 +11,9 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from virnucpro import __version__
+from virnucpro.arrays import BoolArray, Float32Array
 from virnucpro.compute.predict import predict
 from virnucpro.durable import write_file
 from virnucpro.errors import RunExistsError, WorkerError
@@ -173,7 +173,7 @@ def _clear(folder: Path) -> None:
 
 def _features(
     folder: Path, model: Model, execution: Execution, reporter: Reporter
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+) -> tuple[Float32Array, BoolArray]:
     """Return the vectors of items, ``(n_items, dim)``, and which windows have one, ``(n,)``."""
     names = ",".join(encoder.name for encoder in model.encoders)
     options = EmbedOptions(names, precision="fp32", embeddings="fp32")
@@ -192,7 +192,7 @@ def _features(
             f"{run.outdir}: {outcome.rows_missing + quarantined} windows have no vector. {advice}"
         )
     with h5py.File(run.outdir / "embeddings.h5") as file:
-        features: NDArray[np.float32] = file["embeddings"][:]
+        features: Float32Array = file["embeddings"][:]
     index = SequenceIndex.open(run.outdir / "index")
     return features, np.diff(index.window_first_item) > 0
 

@@ -6,8 +6,8 @@ from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, Float32Array, IntArray
 from virnucpro.classifier.quality import is_complex
 from virnucpro.durable import write_file
 from virnucpro.errors import InputError
@@ -44,7 +44,7 @@ class Tiled:
 
     pieces: Drawn
     windows: list[bytes]
-    first: NDArray[np.int64]
+    first: IntArray
 
     @classmethod
     def of(cls, pieces: Drawn, window: int) -> "Tiled":
@@ -57,7 +57,7 @@ class Tiled:
             first.append(len(windows))
         return cls(pieces, windows, np.array(first))
 
-    def select(self, chosen: NDArray[np.bool_]) -> "Tiled":
+    def select(self, chosen: BoolArray) -> "Tiled":
         """Return the pieces that have a chosen window, with their chosen windows."""
         counts = np.add.reduceat(chosen, self.first[:-1], dtype=np.int64)
         first = np.concatenate(([0], np.cumsum(counts[counts > 0])))
@@ -88,9 +88,7 @@ class TrainingWindows:
             for number, window in enumerate(self._all()):
                 stream.write(b">%d\n%b\n" % (number, window))
 
-    def split(
-        self, features: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], dict[PieceKind, Pieces]]:
+    def split(self, features: Float32Array) -> tuple[Float32Array, dict[PieceKind, Pieces]]:
         """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
         end = len(self.crops.bases)
         crops, pieces = features[:end], {}
@@ -99,7 +97,7 @@ class TrainingWindows:
             pieces[kind] = Pieces(tiled.pieces.groups, features[start:end], tiled.first)
         return crops, pieces
 
-    def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
+    def select(self, chosen: BoolArray) -> "TrainingWindows":
         """Return the windows for which `chosen` is True; ``(n,)``, in the order of `split`.
 
         Pieces without a chosen window are left out, and so are kinds without pieces of a class.
