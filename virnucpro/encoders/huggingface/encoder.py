@@ -2,7 +2,6 @@
 
 import os
 import re
-import string
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import torch
 
 from virnucpro.arrays import IntegerArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser, View
-from virnucpro.encoders.config import read_json
+from virnucpro.encoders.config import letter_table, read_json
 from virnucpro.encoders.encoder import EqualLengths, PackedBatch
 from virnucpro.encoders.huggingface.config import (
     MODEL_TYPES,
@@ -282,20 +281,6 @@ _PROBE: Final[dict[View, str]] = {
 }
 
 
-def _letters(unknown: str, replaced: str = "") -> bytes:
-    """Return a table of bytes: letters in upper case; `replaced` and other bytes as `unknown`."""
-    upper = (chr(byte).upper() if chr(byte) in string.ascii_letters else "" for byte in range(256))
-    return bytes(ord(letter if letter and letter not in replaced else unknown) for letter in upper)
-
-
-_TABLES: Final = {
-    ("nucleotide", False): _letters("N"),
-    ("nucleotide", True): _letters("N"),
-    ("protein", False): _letters("X"),
-    ("protein", True): _letters("X", "UZOB"),  # as the authors of ProtT5 and ProtBERT do
-}
-
-
 def alphabet_of(tokenizer: Any) -> View:  # noqa: ANN401 - transformers has no common base with types
     """Return the kind of sequence that a tokenizer reads, from the letters in its vocabulary."""
     entries = (entry.strip("▁#Ġ") for entry in tokenizer.get_vocab())  # special ones have brackets
@@ -330,7 +315,9 @@ class LetterTokeniser:
 
     def __init__(self, tokenizer: Any, alphabet: View, *, spaced: bool) -> None:  # noqa: ANN401 - as above
         self._tokenizer = tokenizer
-        self._table = _TABLES[alphabet, spaced]
+        self._table = letter_table("N")
+        if alphabet == "protein":
+            self._table = letter_table("X", "UZOB" if spaced else "")
         self._between = " " if spaced else ""
         self._prefix = f"{_PREFIX} " if _PREFIX in tokenizer.get_vocab() else ""
         self._probe = _PROBE[alphabet]
