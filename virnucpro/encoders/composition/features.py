@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray, table
-from virnucpro.compiled import CompositionTables, fill, library
+from virnucpro.compiled import CompositionTables, filled, library
 from virnucpro.encoders.composition.letters import (
     NUMBERS,
     UNKNOWN_CODON,
@@ -322,9 +322,8 @@ def features(windows: Sequence[bytes], code: GeneticCode) -> Float32Array:
 @lru_cache
 def compiled_tables(code: GeneticCode) -> CompositionTables:
     """Return what the compiled form of `features` looks up."""
-    tables = CompositionTables()
-    fill(
-        tables,
+    return filled(
+        CompositionTables,
         numbers=NUMBERS,
         fours=COLUMN_OF_4,
         threes=_COLUMN_OF_3,
@@ -337,7 +336,6 @@ def compiled_tables(code: GeneticCode) -> CompositionTables:
         ),
         properties=np.array(list(PROPERTIES.values())),
     )
-    return tables
 
 
 def _chunks(windows: Sequence[bytes]) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.arrays import ByteArray, Int32Array, IntArray, joined_ranges, table
-from virnucpro.compiled import GeneTables, fill, library
+from virnucpro.compiled import GeneTables, filled, library
 from virnucpro.encoders.composition.features import (
     AMINO_ACIDS,
     COLUMN_OF_4,
@@ -342,10 +342,9 @@ def _scan_compiled(compiled: CDLL, spans: Sequence[bytes], scores: Scores) -> Sc
 @cache
 def _tables() -> GeneTables:
     """Return what the compiled form of `scan` looks up."""
-    tables = GeneTables()
     motifs = [[*map(CODON_LETTERS.index, motif.encode())] for motif in MOTIFS]
-    fill(
-        tables,
+    return filled(
+        GeneTables,
         numbers=NUMBERS,
         fours=COLUMN_OF_4,
         residues=RESIDUES,
@@ -360,7 +359,6 @@ def _tables() -> GeneTables:
         n_letters=len(_ALPHABET),
         mix=int(_MIX),
     )
-    return tables
 
 
 _PREFIX: Final = 14
