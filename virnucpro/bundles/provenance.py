@@ -16,15 +16,14 @@ from pathlib import Path
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
-from virnucpro.durable import write_file
+from virnucpro.durable import write_bytes
 from virnucpro.errors import BundleError
 
 
 def record_converted_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
     """Save the names of the parts (views, ``head``) of a bundle that this machine converted."""
     data.records.mkdir(exist_ok=True)
-    with write_file(_record(data, folder)) as stream:
-        stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
+    write_bytes(_record(data, folder), json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
 
 
 def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:

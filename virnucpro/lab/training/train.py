@@ -15,7 +15,7 @@ import numpy as np
 from virnucpro import __version__
 from virnucpro.arrays import BoolArray, Float32Array
 from virnucpro.compute.predict import predict
-from virnucpro.durable import write_file
+from virnucpro.durable import write_bytes
 from virnucpro.errors import RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
@@ -152,8 +152,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: belongs to a training with other sequences or options "
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
-    with write_file(path) as stream:
-        stream.write(json.dumps(settings, indent=1).encode() + b"\n")
+    write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
 
 def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
@@ -226,5 +225,4 @@ def _write_held_out(path: Path, fitted: Fitted) -> None:
             f"{length}\t{kingdom}\t{group}\t{source}\t{logit:.6f}\t{odds:.6f}"
             for kingdom, group, source, logit, odds in pieces
         ]
-    with write_file(path) as stream:
-        stream.write(("\n".join(lines) + "\n").encode())
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
