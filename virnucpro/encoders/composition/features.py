@@ -178,8 +178,7 @@ def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
     until = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=until[1:])
     last = len(values)
-    found: IntArray = until[np.minimum(ends, last)] - until[np.minimum(starts, last)]
-    return found
+    return until[np.minimum(ends, last)] - until[np.minimum(starts, last)]
 
 
 @lru_cache
@@ -384,8 +383,7 @@ def _shares(counts: IntArray) -> FloatArray:
 
 
 def _ratio(counts: IntArray, totals: IntArray) -> FloatArray:
-    found: FloatArray = counts / np.maximum(totals, 1)
-    return found
+    return counts / np.maximum(totals, 1)
 
 
 def _contrast(counts: IntArray, expected: FloatArray) -> FloatArray:

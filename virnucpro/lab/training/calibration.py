@@ -131,8 +131,7 @@ def _minimise(columns: FloatArray, viral: BoolArray, weights: FloatArray) -> lis
         return loss
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]
-    coefficients: list[float] = found.tolist()
-    return coefficients
+    return found.tolist()
 
 
 def held_out(

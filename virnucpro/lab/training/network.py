@@ -84,8 +84,7 @@ class Ensemble:
         """Return one logit for each window."""
         x = self.standardise(torch.from_numpy(features))
         classes = torch.stack([member(x) for member in self.members]).mean(dim=0)
-        found: FloatArray = _odds(classes, self.viral).double().numpy()
-        return found
+        return _odds(classes, self.viral).double().numpy()
 
     def standardise(self, features: torch.Tensor) -> torch.Tensor:
         """Return the networks' inputs, in one array of NumPy: it has huge pages, unlike torch's."""

@@ -73,8 +73,7 @@ class RecordTable:
     @property
     def evidence(self) -> Float32Array:
         """Return the probability of each record, or its score in a run without probabilities."""
-        values: Float32Array = self.numbers["probability" if self.calibrated else "score"]
-        return values
+        return self.numbers["probability" if self.calibrated else "score"]
 
     def called(self, name: str) -> BoolArray:
         """Return which records have the call `name`."""
