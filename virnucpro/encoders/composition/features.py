@@ -203,6 +203,7 @@ def _canonical(length: int) -> tuple[ByteArray, list[str]]:
 
 COLUMN_OF_4, NAMES_OF_4 = _canonical(4)
 _COLUMN_OF_3, NAMES_OF_3 = _canonical(3)
+_COLUMN_OF_CODON = np.pad(_COLUMN_OF_3, (0, 192), constant_values=len(NAMES_OF_3))
 
 
 def words_of_4(letters: Letters) -> IntArray:
@@ -217,7 +218,7 @@ def words_of_4(letters: Letters) -> IntArray:
 
 def words_of_3(letters: Letters) -> IntArray:
     """Count the words of three known letters of each window: (n_windows, 32)."""
-    return _count(_columns_of_codons()[letters.codons], letters, len(NAMES_OF_3))
+    return _count(_COLUMN_OF_CODON[letters.codons], letters, len(NAMES_OF_3))
 
 
 def count_bases(letters: Letters, step: IntArray) -> IntArray:
@@ -233,13 +234,6 @@ def _count(columns: ByteArray, letters: Letters, width: int) -> IntArray:
     cells += columns
     counts = np.bincount(cells, minlength=n_windows * (width + 1))
     return counts.reshape(n_windows, width + 1)[:, :width]
-
-
-@lru_cache
-def _columns_of_codons() -> ByteArray:
-    columns = np.full(256, len(NAMES_OF_3), dtype=np.uint8)
-    columns[:UNKNOWN_CODON] = _COLUMN_OF_3
-    return columns
 
 
 _CHUNK_BASES = 1 << 18

@@ -153,8 +153,10 @@ def held_out(
     found = np.zeros(len(logits))
     for fold in np.unique(fold_of):
         inside = fold_of == fold
-        balanced = _balanced(weights[~inside], viral[~inside])
-        line = fit(length_class, logits[~inside], viral[~inside], balanced)
+        known = viral[~inside]
+        sums = np.where(known, weights[~inside & viral].sum(), weights[~inside & ~viral].sum())
+        balanced = weights[~inside] / np.maximum(sums, 1e-12)
+        line = fit(length_class, logits[~inside], known, balanced)
         if line is not None:
             found[inside] = line.logits(logits[inside])
     return found
@@ -196,12 +198,6 @@ def realised_fdr(
     called = order[: within[-1] + 1]
     true = float(shares[called][viral[called]].sum())
     return 1 - true / float(shares[called].sum()), true / prevalence
-
-
-def _balanced(weights: FloatArray, viral: BoolArray) -> FloatArray:
-    sums = np.where(viral, weights[viral].sum(), weights[~viral].sum())
-    balanced: FloatArray = weights / np.maximum(sums, 1e-12)
-    return balanced
 
 
 _PROKARYOTES: Final = 0.85

@@ -48,10 +48,6 @@ def sketch(sequence: bytes) -> HashArray:
     return np.unique(np.concatenate(parts))
 
 
-def _either_strand(sequence: bytes) -> bytes:
-    return min(sequence, reverse_complement(sequence))
-
-
 def _hashes(bases: bytes) -> HashArray:
     codes = _CODES[np.frombuffer(bases, np.uint8)]
     n = len(codes) - _K + 1
@@ -93,7 +89,8 @@ def find_leaks(records: Iterable[tuple[str, str, bytes]]) -> Iterator[Leak]:
         names.append(name)
         parts.append(part)
         sketches.append(sketch(sequence))
-        first = exact.setdefault(_either_strand(sequence), number)
+        either_strand = min(sequence, reverse_complement(sequence))
+        first = exact.setdefault(either_strand, number)
         if parts[first] != part:
             equal[number] = first
     known = _Hashes(sketches, parts)

@@ -84,8 +84,9 @@ class TrainingWindows:
 
     def write(self, path: Path) -> None:
         """Write all windows as FASTA, atomically, in the order that `split` expects."""
+        longer = (tiled.windows for tiled in self.tiled.values())
         with write_file(path) as stream:
-            for number, window in enumerate(self._all()):
+            for number, window in enumerate(chain(self.crops.bases, *longer)):
                 stream.write(b">%d\n%b\n" % (number, window))
 
     def split(self, features: Float32Array) -> tuple[Float32Array, dict[PieceKind, Pieces]]:
@@ -120,9 +121,6 @@ class TrainingWindows:
                 "longer sequences or --lengths, or whole windows as --items."
             )
         return replace(self, crops=crops, tiled=tiled)
-
-    def _all(self) -> Sequence[bytes]:
-        return [*self.crops.bases, *chain.from_iterable(t.windows for t in self.tiled.values())]
 
 
 def draw_training_windows(
