@@ -8,10 +8,9 @@ run the tool on DIR/fragments/*.fa, and give its tables with --predictions.
 """
 
 import argparse
-import math
 from collections import defaultdict
 from dataclasses import replace
-from math import isnan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,8 +201,8 @@ def _number(tool: str, text: str | None) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+        value = nan
+    if not isfinite(value):
         raise UsageError(f"--call-threshold {tool}={text}: {text!r} is not a number")
     return value
 
