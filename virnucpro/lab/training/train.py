@@ -97,7 +97,16 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         seed, network, kept = training.seed, training.network, folder / _FOLD_FILES
         records = genomes if settings["records"] else ()
         fitted = fit_head(windows, features, folds, seed, network, reporter, kept, records)
-        return _write_bundle(folder, training, model, genomes, folds, fitted)
+        bundle, part = folder / _BUNDLE, folder / _BUNDLE_PART
+        for old in (part, bundle):
+            if old.exists():
+                shutil.rmtree(old)
+        part.mkdir()
+        made = write_bundle(part, training, model, genomes, folds, fitted)
+        _write_held_out(folder / _HELD_OUT, fitted)
+        write_report(folder / _REPORT, made, fitted.held_out)
+        part.rename(bundle)
+    return bundle
 
 
 def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> dict[str, Any]:
@@ -194,27 +203,6 @@ def _features(
         features: Float32Array = file["embeddings"][:]
     index = SequenceIndex.open(run.outdir / "index")
     return features, np.diff(index.window_first_item) > 0
-
-
-def _write_bundle(
-    folder: Path,
-    training: Training,
-    model: Model,
-    genomes: Sequence[Genome],
-    folds: Mapping[str, int],
-    fitted: Fitted,
-) -> Path:
-    bundle = folder / _BUNDLE
-    part = folder / _BUNDLE_PART
-    for old in (part, bundle):
-        if old.exists():
-            shutil.rmtree(old)
-    part.mkdir()
-    made = write_bundle(part, training, model, genomes, folds, fitted)
-    _write_held_out(folder / _HELD_OUT, fitted)
-    write_report(folder / _REPORT, made, fitted.held_out)
-    part.rename(bundle)
-    return bundle
 
 
 def _write_held_out(path: Path, fitted: Fitted) -> None:
