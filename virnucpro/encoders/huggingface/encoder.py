@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -131,17 +132,14 @@ def _positions(settings: dict[str, Any]) -> int:
     return most
 
 
+@dataclass(frozen=True)
 class TransformersStates:
     """A model of transformers on packed batches; pads sequences of similar length together."""
 
-    def __init__(
-        self,
-        model: Any,  # noqa: ANN401 - transformers has no common type
-        n_layers: int,
-        logits: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        mask: int = 0,
-    ) -> None:
-        self.model, self._n_layers, self.logits, self.mask = model, n_layers, logits, mask
+    model: Any
+    n_layers: int
+    logits: Callable[[torch.Tensor], torch.Tensor] | None = None
+    mask: int = 0
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
@@ -156,7 +154,7 @@ class TransformersStates:
         mask = (places < lengths[:, None]).to(packed.tokens.device)
         ids = torch.full(mask.shape, self.model.config.pad_token_id or 0, device=mask.device)
         ids[mask] = packed.tokens[groups[0].start : groups[-1].stop]
-        only_last = tuple(layers) == (self._n_layers,)
+        only_last = tuple(layers) == (self.n_layers,)
         found = self.model(
             input_ids=ids, attention_mask=mask.long(), output_hidden_states=not only_last
         )
