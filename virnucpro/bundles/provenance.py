@@ -8,11 +8,11 @@ the manifest is the name of this file. The manifest contains the digests of all 
 so the list is valid for this content only, independent of the bundle's name and folder.
 """
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from virnucpro.bundles.checksums import file_digest
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
@@ -39,7 +39,7 @@ def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:
 
 
 def _record(data: DataFolder, folder: Path) -> Path:
-    return data.records / f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}.json"
+    return data.records / f"{file_digest(folder / MANIFEST).sha256}.json"
 
 
 def claimed_sources(bundle: Bundle) -> dict[str, Mapping[str, str]]:

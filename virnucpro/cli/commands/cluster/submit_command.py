@@ -52,8 +52,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merge-options", type=_words, default=(), metavar="TEXT", help=text)
     text = (
         "start of virnucpro on the nodes, such as --program='apptainer exec image.sif virnucpro'; "
+        "default: the path of this program"
     )
-    text += "default: the path of this program"
     parser.add_argument("--program", type=_words, metavar="TEXT", help=text)
     options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
