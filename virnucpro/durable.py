@@ -97,6 +97,12 @@ def write_file(path: Path, *, lasting: bool = True) -> Iterator[IO[bytes]]:
         raise
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically; errors as for `write_file`."""
+    with write_file(path) as stream:
+        stream.write(content)
+
+
 @contextmanager
 def write_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder for files; it replaces `path` at the end of the block, synced.

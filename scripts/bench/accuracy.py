@@ -40,9 +40,9 @@ from virnucpro.classifier.prevalence import estimate_prevalence, posterior
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
+from virnucpro.lab.training.calibration import metagenome_weights
 from virnucpro.lab.training.draw import Drawn, draw_pieces, with_errors
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, read_genomes
-from virnucpro.lab.training.records.calibration import metagenome_weights
 from virnucpro.lab.training.weights import (
     PROKARYOTES,
     equal_weights,

@@ -30,9 +30,9 @@ from accuracy import OF_BACTERIA, BoolArray, FloatArray, recall_at_few
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
+from virnucpro.lab.training.calibration import metagenome_weights
 from virnucpro.lab.training.draw import Drawn, draw_pieces
 from virnucpro.lab.training.genomes import read_genomes
-from virnucpro.lab.training.records.calibration import metagenome_weights
 from virnucpro.lab.training.weights import PROKARYOTES, is_phage
 
 BASES = 2_048

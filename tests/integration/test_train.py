@@ -130,7 +130,7 @@ def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels,
     ("module", "function", "call"),
     [
         ("virnucpro.lab.training.cross_validation", "train", 3),
-        ("virnucpro.lab.training.records.fit", "train", 2),
+        ("virnucpro.lab.training.record_head", "train", 2),
         ("virnucpro.lab.training.fit", "calibrate_records", 1),
         ("virnucpro.lab.training.train", "_write_held_out", 1),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from virnucpro import compiled as functions
 from virnucpro.classifier import integer_network, quality
 from virnucpro.encoders.composition import features
-from virnucpro.encoders.genes import words
+from virnucpro.encoders.genes import evidence
 from virnucpro.sequences.translation import genetic_code
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -85,8 +85,8 @@ def test_a_long_stretch_is_counted(n_codons):
 @needs_compiler
 @given(st.lists(sequences, max_size=8))
 def test_evidence_and_words_of_spans(spans):
-    expected = by_numpy(words, words.scan, spans, scores)
-    found = words.scan(spans, scores)
+    expected = by_numpy(evidence, evidence.scan, spans, scores)
+    found = evidence.scan(spans, scores)
     assert np.array_equal(found.evidence, expected.evidence)
     pairs = [sorted(zip(one.owner, one.keys, strict=True)) for one in (found, expected)]
     assert pairs[0] == pairs[1]
@@ -99,11 +99,11 @@ def test_words_are_found_in_a_table(n_known):
     ends = [0, 1, 2**14 - 1, 2**14, 2**32 - 2**14, 2**32 - 1]
     known = np.concatenate((ends, rng.integers(0, 2**32, 5000)))[-n_known:]
     keys = np.unique(known.astype(np.uint32))
-    table = words.WordTable(keys, rng.integers(0, 12, len(keys)).astype(np.uint8))
+    table = evidence.WordTable(keys, rng.integers(0, 12, len(keys)).astype(np.uint8))
     found = np.concatenate((ends, keys, keys ^ 1, rng.integers(0, 2**32, 90))).astype(np.uint32)
     owner = np.sort(rng.integers(0, 7, len(found)))
     counts = table.count(owner, found, 7)
-    assert np.array_equal(counts, by_numpy(words, table.count, owner, found, 7))
+    assert np.array_equal(counts, by_numpy(evidence, table.count, owner, found, 7))
     assert counts[:, 1:].sum() >= len(keys)
 
 

@@ -65,7 +65,8 @@ def list_bundles() -> dict[str, Bundle]:
 def _run(command: str, outdir: str | os.PathLike[str], options: dict[str, Any]) -> None:
     leave_unguarded_import()
     parser = argparse.ArgumentParser(exit_on_error=False)
-    import_module(f"virnucpro.cli.commands.{command}_command").add_options(parser)
+    module = import_module(f"virnucpro.cli.commands.{command}_command")
+    module.add_options(parser)
     actions = {action.dest: action for action in parser._actions}  # noqa: SLF001 - has no public name
     words = [f"--outdir={os.fspath(outdir)}"]
     for name, value in options.items():
@@ -78,7 +79,7 @@ def _run(command: str, outdir: str | os.PathLike[str], options: dict[str, Any]) 
         except argparse.ArgumentError as error:
             flag = (error.argument_name or "").rpartition("/")[2]
             raise UsageError(f"{command}: {flag}: {error.message}") from error
-        arguments.run(arguments)
+        module.run(arguments)
 
 
 def _words(action: argparse.Action, value: Any) -> list[str]:  # noqa: ANN401 - of any option

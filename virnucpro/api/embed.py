@@ -20,11 +20,10 @@ from virnucpro.errors import UsageError
 from virnucpro.option import from_options, like, values_of
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution, RunOptions
-from virnucpro.run.job import Job, require_inputs
+from virnucpro.run.job import require_inputs
 from virnucpro.run.options import EmbedOptions
 from virnucpro.run.reporter import Reporter
 from virnucpro.runtime.process import leave_unguarded_import
-from virnucpro.sequences.entries import Input
 from virnucpro.sequences.index import index_blocks
 
 _BLOCK_BYTES: Final = 256 << 10
@@ -133,7 +132,8 @@ def stream_vectors(
         Lends the loaded encoder of a job for the time of a block; None to load it here.
     """
     leave_unguarded_import()
-    with errors_in_python(keywords_of(type(options))):
+    keywords = keywords_of(type(options))
+    with errors_in_python(keywords):
         if options.format is not None:
             raise UsageError("--format is for files, and embed_iter writes none: leave it out")
         execution = Execution(Path(os.devnull), devices="cpu", threads=options.threads)
@@ -142,32 +142,25 @@ def stream_vectors(
         require_inputs(tuple(map(str, inputs)))
         if models is None:
             loaded = nullcontext(load_models(job))
-            models = lambda _: loaded  # noqa: E731 - as the method of a model
-    return _vectors(job, inputs, execution, models, options)
+        lend: Lend = models or (lambda _: loaded)  # as the method of a model
 
+    def vectors() -> Iterator[tuple[str, RealArray]]:
+        notes: list[str] = []
+        lacking = 0
+        n_bytes = _BLOCK_RESIDUES if options.pooling == "none" else _BLOCK_BYTES
+        with errors_in_python(keywords):
+            for index in index_blocks(inputs, job.index, job.rules, n_bytes, notes.append):
+                with lend(job) as loaded_models:
+                    memory = compute_index(job, index, loaded_models, execution, Reporter())
+                block = embeddings_of(RunFolder(None, memory), "sequence")
+                lacking += int((~block.found).sum())
+                yield from zip(block.ids, block, strict=True)
+        if lacking:
+            notes.append(
+                f"sequences without a vector: {lacking:,}. They are empty, longer than the encoder "
+                "allows, or have invalid letters"
+            )
+        for text in notes:
+            warnings.warn(in_python(text, keywords), stacklevel=2)
 
-def _vectors(
-    job: Job,
-    inputs: tuple[Input, ...],
-    execution: Execution,
-    models: Lend,
-    options: StreamOptions,
-) -> Iterator[tuple[str, RealArray]]:
-    keywords = keywords_of(type(options))
-    notes: list[str] = []
-    lacking = 0
-    n_bytes = _BLOCK_RESIDUES if options.pooling == "none" else _BLOCK_BYTES
-    with errors_in_python(keywords):
-        for index in index_blocks(inputs, job.index, job.rules, n_bytes, notes.append):
-            with models(job) as loaded:
-                memory = compute_index(job, index, loaded, execution, Reporter())
-            block = embeddings_of(RunFolder(None, memory), "sequence")
-            lacking += int((~block.found).sum())
-            yield from zip(block.ids, block, strict=True)
-    if lacking:
-        notes.append(
-            f"sequences without a vector: {lacking:,}. They are empty, longer than the encoder "
-            "allows, or have invalid letters"
-        )
-    for text in notes:
-        warnings.warn(in_python(text, keywords), stacklevel=2)
+    return vectors()

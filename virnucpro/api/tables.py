@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from virnucpro.api.run_folder import RunOutput, run_of
+from virnucpro.arrays import AnyArray
 from virnucpro.errors import RunError
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run_dir import RunDirectory
@@ -106,14 +106,14 @@ def table_of(table: type[TableBlock], source: ReadableTable) -> Table:
     return pd.DataFrame({name: _with_missing(table, name, block[name], np.nan) for name in block})
 
 
-def column_of(table: type[TableBlock], source: ReadableTable, name: str) -> npt.NDArray[Any]:
+def column_of(table: type[TableBlock], source: ReadableTable, name: str) -> AnyArray:
     """Return one column of a table, without the work for the others."""
     return _with_missing(table, name, joined(source.blocks([name]))[name], np.nan)
 
 
 def _with_missing(
     table: type[TableBlock], name: str, values: Values, missing: float | None
-) -> npt.NDArray[Any]:
+) -> AnyArray:
     """Return a column as an array; texts are objects, a missing text is `missing`."""
     kind = table.columns[name].kind
     column = np.array(values, {"integer": np.int64, "number": np.float64}.get(kind, object))

@@ -15,7 +15,7 @@ from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.head import CLASSES, VIRAL, head_sizes
 from virnucpro.console import printable
-from virnucpro.durable import write_file
+from virnucpro.durable import write_bytes
 from virnucpro.encoders.composition.config import CompositionConfig
 from virnucpro.encoders.registry import config_of
 from virnucpro.encoders.weights.shapes import read_shapes, read_tensors
@@ -174,8 +174,7 @@ def save_bundle(bundle: Bundle) -> Bundle:
     folder = bundle.path
     members = sorted(p.name for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
     whole = replace(bundle, files={member: file_digest(folder / member) for member in members})
-    with write_file(folder / MANIFEST) as stream:
-        stream.write(whole.as_json())
+    write_bytes(folder / MANIFEST, whole.as_json())
     return open_bundle(str(folder.absolute()))
 
 

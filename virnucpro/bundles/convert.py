@@ -6,7 +6,7 @@ process with limits of memory and time.
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -159,11 +159,7 @@ def convert_dnabert_s(name: str, published: DnabertSFiles, folder: Path) -> Enco
     write_tensors(folder / _NUCLEOTIDE, tensors)
     shutil.copyfile(published.tokenizer, folder / _TOKENIZER)
     files = {"weights": _NUCLEOTIDE, "tokenizer": _TOKENIZER}
-    return _checked(
-        EncoderSpec(
-            name, config.architecture, config.view, config.dim, folder, files, asdict(config)
-        )
-    )
+    return _checked(config.spec(name, folder, files))
 
 
 def convert_head(classifier: Path, folder: Path) -> str:

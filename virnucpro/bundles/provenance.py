@@ -8,23 +8,22 @@ the manifest is the name of this file. The manifest contains the digests of all 
 so the list is valid for this content only, independent of the bundle's name and folder.
 """
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from virnucpro.bundles.checksums import file_digest
 from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
 from virnucpro.bundles.published import HEAD_PART, Recipe, published_names, recipe_of
-from virnucpro.durable import write_file
+from virnucpro.durable import write_bytes
 from virnucpro.errors import BundleError
 
 
 def record_converted_here(data: DataFolder, folder: Path, parts: Collection[str]) -> None:
     """Save the names of the parts (views, ``head``) of a bundle that this machine converted."""
     data.records.mkdir(exist_ok=True)
-    with write_file(_record(data, folder)) as stream:
-        stream.write(json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
+    write_bytes(_record(data, folder), json.dumps({"made_here": sorted(parts)}).encode() + b"\n")
 
 
 def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:
@@ -40,7 +39,7 @@ def parts_converted_here(data: DataFolder, folder: Path) -> frozenset[str]:
 
 
 def _record(data: DataFolder, folder: Path) -> Path:
-    return data.records / f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}.json"
+    return data.records / f"{file_digest(folder / MANIFEST).sha256}.json"
 
 
 def claimed_sources(bundle: Bundle) -> dict[str, Mapping[str, str]]:

@@ -45,8 +45,7 @@ def share_of_errors(shifts: FloatArray, codons: FloatArray) -> FloatArray:
     """
     low, high = _SHIFTS
     share = (shifts / np.maximum(codons, 1) - low) / (high - low)
-    found: FloatArray = np.clip(np.nan_to_num(share), 0, 1)
-    return found
+    return np.clip(np.nan_to_num(share), 0, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,12 +346,9 @@ def _structural_status(record_status: ByteArray) -> ByteArray:
     Records with windows first get the code `NO_OPEN_FRAME`. The caller replaces this code if a
     window of the record has an item.
     """
-    table = np.full(max(RecordStatus) + 1, Status.NO_OPEN_FRAME, np.uint8)
-    table[RecordStatus.TOO_SHORT] = Status.TOO_SHORT
-    table[RecordStatus.AMBIGUOUS_BASES] = Status.AMBIGUOUS_BASES
-    table[RecordStatus.INVALID_LETTERS] = Status.INVALID_LETTERS
-    table[RecordStatus.TOO_LONG] = Status.TOO_LONG
-    return table[record_status]
+    known = Status.__members__
+    codes = [known.get(reason.name, Status.NO_OPEN_FRAME) for reason in RecordStatus]
+    return np.array(codes, np.uint8)[record_status]
 
 
 def _group(

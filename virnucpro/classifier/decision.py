@@ -24,7 +24,6 @@ from virnucpro.classifier.prevalence import (
 )
 from virnucpro.errors import UsageError
 
-_NO_TIER: Final = 0
 Arrays = TypeVar("Arrays", RecordScores, "RecordQuality")
 _KNOWN: Final = 0.98
 """Least share of A, C, G and T of a record without the flag. A genome with every 11th base unknown
@@ -194,7 +193,7 @@ def _by_probability(
         able[part] = np.where(reason[part] == Reason.NONE, probability[part], np.nan)
     fdr = q_values(able)
     preset = calibration.presets[options.preset or "default"]
-    call, tier = (np.full(n_records, _NO_TIER, np.uint8) for _ in range(2))
+    call, tier = np.zeros((2, n_records), np.uint8)
     for part in slices(n_records):
         own, abstained = probability[part], reason[part] != Reason.NONE
         if options.fdr is None:
@@ -307,7 +306,7 @@ def _by_score(
         calibrated=unknown,
         probability=unknown,
         fdr=unknown,
-        tier=np.full(len(call), _NO_TIER, np.uint8),
+        tier=np.zeros(len(call), np.uint8),
         reason=np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8),
         flags=np.zeros(len(call), np.uint8),
         prevalence=None,

@@ -130,8 +130,7 @@ def _diagonal_blocks(matrix: RealArray) -> RealArray:
     for n in (n for n in range(common, 1, -1) if not (rows % (2 * n) or columns % (_PANEL * n))):
         in_blocks, shape = np.arange(n), (n, rows // n, n, columns // n)
         if np.count_nonzero(used.reshape(shape)[in_blocks, :, in_blocks]) == n_used:
-            blocks: RealArray = matrix.reshape(shape)[in_blocks, :, in_blocks]
-            return blocks
+            return matrix.reshape(shape)[in_blocks, :, in_blocks]
     return matrix[None]
 
 

@@ -82,8 +82,7 @@ def viral_windows(evidence: IntArray, first: IntArray, costs: Costs) -> BoolArra
     decided = viral | (lead < -costs.enter)
     viral[tails], decided[tails] = lead[tails] > 0, True
     places = np.where(decided, np.arange(len(lead)), len(lead))
-    result: BoolArray = viral[np.minimum.accumulate(places[::-1])[::-1]]
-    return result
+    return viral[np.minimum.accumulate(places[::-1])[::-1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +247,7 @@ class Regions:
 
     def in_both(self, n_records: int) -> BoolArray:
         """Return for each record, ``(n_records,)``, whether it has stretches of both kinds."""
-        both: BoolArray = np.bincount(self.record, minlength=n_records) > 1
-        return both
+        return np.bincount(self.record, minlength=n_records) > 1
 
     def select(self, chosen: BoolArray | IntArray) -> "Regions":
         """Return the stretches where `chosen`, ``(n,)``, is true, or those with its numbers."""
@@ -404,8 +402,7 @@ def evidence_of(log_odds: FloatArray, first: IntArray) -> IntArray:
     low, high = (begin + (counts - 1).clip(0) // 2, begin + counts // 2)
     median = (ordered[low] + ordered[high]) / 2
     bias = np.where(median > _VIRAL_MEDIAN, 0, np.clip(median + _ABOVE_MEDIAN, *_BIAS))
-    evidence: IntArray = np.rint(_UNIT * np.nan_to_num(log_odds - bias[owner])).astype(np.int64)
-    return evidence
+    return np.rint(_UNIT * np.nan_to_num(log_odds - bias[owner])).astype(np.int64)
 
 
 def window_spans(starts: IntArray, ends: IntArray, owner: IntArray) -> tuple[IntArray, IntArray]:

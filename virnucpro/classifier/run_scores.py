@@ -88,37 +88,30 @@ def score_run(
     About 70 bytes per record, and 8 for each fact, are in `large_array`. `n_classes` is the number
     of classes in the scores of `coverage`: 0 for a classifier of two classes.
     """
-    empty = _score_block(index, windows, coverage, n_classes, 0, 0)
+
+    def scored(first: int, last: int) -> RecordScores:
+        first_window = index.record_first_window[first : last + 1]
+        start, stop = int(first_window[0]), int(first_window[-1])
+        records = score_records(
+            first_window - start,
+            index.record_status[first:last],
+            index.judged_letters[first:last],
+            windows.block(start, stop),
+            index.window_ends[start:stop] - index.window_starts[start:stop],
+            piece_scores(index, coverage, n_classes, first, last),
+        )
+        records.best_window[records.best_window >= 0] += start
+        return records
+
+    empty = scored(0, 0)
     names = RecordScores.__slots__
     shapes = [(getattr(empty, name).shape[1:], getattr(empty, name).dtype) for name in names]
     result = RecordScores(*(large_array((index.n_records, *rest), kind) for rest, kind in shapes))
     for first, last in record_blocks(index):
-        block = _score_block(index, windows, coverage, n_classes, first, last)
+        block = scored(first, last)
         for name in names:
             getattr(result, name)[first:last] = getattr(block, name)
     return result
-
-
-def _score_block(
-    index: SequenceIndex,
-    windows: WindowBlocks,
-    coverage: Coverage,
-    n_classes: int,
-    first: int,
-    last: int,
-) -> RecordScores:
-    first_window = index.record_first_window[first : last + 1]
-    start, stop = int(first_window[0]), int(first_window[-1])
-    records = score_records(
-        first_window - start,
-        index.record_status[first:last],
-        index.judged_letters[first:last],
-        windows.block(start, stop),
-        index.window_ends[start:stop] - index.window_starts[start:stop],
-        piece_scores(index, coverage, n_classes, first, last),
-    )
-    records.best_window[records.best_window >= 0] += start
-    return records
 
 
 def piece_scores(

@@ -194,6 +194,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
             module = import_module(f"virnucpro.cli.{folder}.{name}_command")
             command.description = module.__doc__
             module.add_options(command)
+            command.set_defaults(run=module.run)
     return parser
 
 

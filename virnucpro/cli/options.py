@@ -41,7 +41,8 @@ def add(
             if name not in without and (not only or name in only):
                 options.setdefault(name, (owner, known))
     required = {field.name for field in fields(declared[0]) if field.default is MISSING}
-    for name, (owner, known) in sorted(options.items(), key=lambda item: _place(item[1][1])):
+    groups = sorted(options.items(), key=lambda item: _GROUPS.index(item[1][1].group))
+    for name, (owner, known) in groups:
         group = _group(parser, title or known.group)
         text = help_text(owner, name, known) + "; may be repeated" * known.repeated
         keywords = _keywords(owner, name, known)
@@ -66,10 +67,6 @@ class Once(argparse.Action):
         if getattr(namespace, self.dest, self.default) != self.default:
             raise argparse.ArgumentError(self, "this command takes one value, not several")
         setattr(namespace, self.dest, values)
-
-
-def _place(option: Option) -> int:
-    return _GROUPS.index(option.group)
 
 
 def _group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:

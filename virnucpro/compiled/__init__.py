@@ -9,7 +9,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_ui
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from virnucpro.arrays import AnyArray
 
 SOURCES: Final = Path(__file__).parent
 LIBRARY: Final = Path(__file__).with_name("functions.shared")
+
+
+Tables = TypeVar("Tables", bound=Structure)
 
 
 class CompositionTables(Structure):
@@ -55,8 +58,9 @@ class GeneTables(Structure):
     )
 
 
-def fill(tables: Structure, **values: AnyArray | bytes | int) -> None:
-    """Set all fields of tables, from arrays, bytes or numbers of the same sizes."""
+def filled(kind: type[Tables], **values: AnyArray | bytes | int) -> Tables:
+    """Return tables with these fields, from arrays, bytes or numbers of the same sizes."""
+    tables = kind()
     for name, _ in tables._fields_:  # type: ignore[misc]  # all fields are pairs
         value = values.pop(name)
         if isinstance(value, int):
@@ -65,6 +69,7 @@ def fill(tables: Structure, **values: AnyArray | bytes | int) -> None:
         field = np.ctypeslib.as_array(getattr(tables, name))
         field[:] = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
     assert not values, f"unknown fields: {', '.join(values)}"
+    return tables
 
 
 def library_mark(library: bytes, sources: Path) -> bytes:

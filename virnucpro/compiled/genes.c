@@ -1,4 +1,4 @@
-/* Evidence and words of spans: `encoders.genes.words`. */
+/* Evidence and words of spans: `encoders.genes.evidence`. */
 
 #include "common.h"
 
@@ -16,7 +16,7 @@
 #define ROOM 8 /* for the ranks of options */
 #define NEVER (-(1 << 27))
 
-/* What `genes.words.scan` looks up; see `virnucpro.compiled.GeneTables`. */
+/* What `genes.evidence.scan` looks up; see `virnucpro.compiled.GeneTables`. */
 typedef struct {
     uint8_t numbers[256];
     uint8_t fours[256];
@@ -352,7 +352,7 @@ static int64_t put_span(const GeneTables *tables, const int16_t *scores, const u
     return n_keys;
 }
 
-/* `genes.words.scan`: n spans, one after the other in `bases`. `keys` has room for one key a base,
+/* `genes.evidence.scan`: n spans, one after the other in `bases`. `keys` has room for one key a base,
    and `counts` becomes the number of keys of each span. Returns the number of keys, or -1 if
    memory is lacking. */
 int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const uint8_t *bases,
@@ -386,7 +386,7 @@ int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const ui
     return failed ? -1 : n_keys;
 }
 
-/* `genes.words.WordTable.count`: n keys, and the row of each in `out`, which has rows of `width`
+/* `genes.evidence.WordTable.count`: n keys, and the row of each in `out`, which has rows of `width`
    sums: of all words, then of each value. `starts` has the place in `table` of the first key of each
    prefix, which are the bits from `shift` on, and the end of the table. */
 void virnucpro_count_words(const uint32_t *table, const uint8_t *values, const int32_t *starts,

@@ -1,6 +1,7 @@
 """Base class of a model's settings, and readers of settings. Does not import torch."""
 
 import json
+import string
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -110,6 +111,15 @@ class EncoderConfig(ABC):
 
 MOST_TOKENIZER_BYTES: Final = 64 << 20
 """Maximum size of a file of a tokeniser; published ones have at most 20 MB."""
+
+
+def letter_table(unknown: str, replaced: str = "") -> bytes:
+    """Return a table of bytes: letters in upper case; `replaced` and other bytes as `unknown`.
+
+    So no sequence can contain a special token.
+    """
+    upper = (chr(byte).upper() if chr(byte) in string.ascii_letters else "" for byte in range(256))
+    return bytes(ord(letter if letter and letter not in replaced else unknown) for letter in upper)
 
 
 def read_json(path: Path) -> dict[str, Any]:

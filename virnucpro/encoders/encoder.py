@@ -335,8 +335,7 @@ def start_copy_to_cpu(vectors: torch.Tensor) -> Callable[[], Float32Array]:
 
     def fetch() -> Float32Array:
         copied.synchronize()
-        found: Float32Array = copy.numpy()
-        return found
+        return copy.numpy()
 
     return fetch
 

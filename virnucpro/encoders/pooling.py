@@ -200,17 +200,15 @@ class PoolingPlan:
         """Return token ids of a sequence without the tokens that ``truncate`` removes."""
         if self.pooling.long != "truncate" or not self._is_long(len(ids)):
             return ids
-        assert self.limit is not None
-        first, last = self._ends(ids)
-        return np.concatenate([first, self._inside(ids)[: self.limit], last])
+        first, inside, last = self._parts(ids)
+        return np.concatenate([first, inside[: self.limit], last])
 
     def chunks(self, ids: IntegerArray) -> list[IntegerArray]:
         """Return the token ids of each chunk of a sequence, with its special tokens."""
         if self.pooling.long != "chunk-mean" or not self._is_long(len(ids)):
             return [ids]
         assert self.limit is not None
-        first, last = self._ends(ids)
-        inside = self._inside(ids)
+        first, inside, last = self._parts(ids)
         parts = np.array_split(inside, -(-len(inside) // self.limit))
         return [np.concatenate([first, part, last]) for part in parts]
 
@@ -241,11 +239,9 @@ class PoolingPlan:
     def _is_long(self, n_tokens: int) -> bool:
         return self.limit is not None and self.inside(n_tokens) > self.limit
 
-    def _ends(self, ids: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
-        return ids[: self.layout.first], ids[len(ids) - self.layout.last :]
-
-    def _inside(self, ids: IntegerArray) -> IntegerArray:
-        return ids[self.layout.first : len(ids) - self.layout.last]
+    def _parts(self, ids: IntegerArray) -> list[IntegerArray]:
+        """Return the special tokens before a sequence, its own tokens, and those behind it."""
+        return np.split(ids, [self.layout.first, len(ids) - self.layout.last])
 
 
 MEAN: Final = PoolingPlan(Pooling(), TokenLayout(0))

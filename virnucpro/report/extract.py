@@ -3,7 +3,7 @@
 import gzip
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -86,7 +86,7 @@ def write_extract(
             lambda rows: _numbers(probability[records[rows]], score[records[rows]]),
         )
         pieces = _mates(index, pieces)
-        return _entries(index, pieces, _headers(index, pieces), fastq=fastq)
+        return _entries(index, pieces, fastq=fastq)
 
     _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
 
@@ -112,7 +112,7 @@ def write_region_extract(
         regions.end,
         lambda rows: _numbers(regions.probability[rows], regions.score[rows]),
     )
-    _write(path, _entries(index, pieces, _headers(index, pieces), fastq=fastq))
+    _write(path, _entries(index, pieces, fastq=fastq))
 
 
 def write_viruses(
@@ -136,47 +136,35 @@ def write_viruses(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    _write(
-        path,
-        chain.from_iterable(
-            _viruses(index, part, viral, probability, inserted) for part in slices(index.n_records)
-        ),
-    )
 
+    def texts(part: slice) -> Iterator[bytes]:
+        whole = part.start + np.flatnonzero(viral[part])
+        first, last = np.searchsorted(inserted.record, [part.start, part.stop]).tolist()
+        own = inserted.select(np.arange(first, last))
+        record = np.concatenate((whole, own.record))
+        start = np.concatenate((np.zeros_like(whole), own.start))
+        order = np.lexsort((start, record))
+        end = np.concatenate((index.record_lengths[whole], own.end))[order]
+        known = np.concatenate((probability[whole], own.probability))[order]
+        record, start, stretch = record[order], start[order], order >= len(whole)
 
-def _viruses(
-    index: SequenceIndex,
-    part: slice,
-    viral: BoolArray,
-    probability: FloatArray,
-    inserted: Regions,
-) -> Iterator[bytes]:
-    """Return the entries of `write_viruses` of a part of the records."""
-    whole = part.start + np.flatnonzero(viral[part])
-    first, last = np.searchsorted(inserted.record, [part.start, part.stop]).tolist()
-    inserted = inserted.select(np.arange(first, last))
-    record = np.concatenate((whole, inserted.record))
-    start = np.concatenate((np.zeros_like(whole), inserted.start))
-    order = np.lexsort((start, record))
-    end = np.concatenate((index.record_lengths[whole], inserted.end))[order]
-    known = np.concatenate((probability[whole], inserted.probability))[order]
-    record, start, stretch = record[order], start[order], order >= len(whole)
+        def names(rows: IntArray) -> list[str]:
+            stretches = region_names(index, record[rows], start[rows], end[rows])
+            both = zip(index.record_names(record[rows]), stretches, stretch[rows], strict=True)
+            return [place if part else name for name, place, part in both]
 
-    def names(rows: IntArray) -> list[str]:
-        stretches = region_names(index, record[rows], start[rows], end[rows])
-        both = zip(index.record_names(record[rows]), stretches, stretch[rows], strict=True)
-        return [place if part else name for name, place, part in both]
+        def fields(rows: IntArray) -> dict[str, Sequence[str]]:
+            return {
+                "kind": named(("virus", "provirus"), stretch[rows]),
+                "probability": decimals(known[rows]),
+                "start": integers(start[rows] + 1),
+                "end": integers(end[rows]),
+            }
 
-    def fields(rows: IntArray) -> dict[str, Sequence[str]]:
-        return {
-            "kind": named(("virus", "provirus"), stretch[rows]),
-            "probability": decimals(known[rows]),
-            "start": integers(start[rows] + 1),
-            "end": integers(end[rows]),
-        }
+        pieces = _mates(index, _Pieces(names, record, start, end, fields))
+        return _entries(index, pieces, fastq=False)
 
-    pieces = _mates(index, _Pieces(names, record, start, end, fields))
-    return _entries(index, pieces, _headers(index, pieces), fastq=False)
+    _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
 
 
 def _numbers(probability: RealArray, score: RealArray) -> dict[str, Sequence[str]]:
@@ -235,31 +223,23 @@ def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:
         yield from map(" ".join, zip(pieces.names(rows), *columns, strict=True))
 
 
-def _entries(
-    index: SequenceIndex, pieces: _Pieces, headers: Iterator[str], *, fastq: bool
-) -> Iterator[bytes]:
+def _entries(index: SequenceIndex, pieces: _Pieces, *, fastq: bool) -> Iterator[bytes]:
+    headers = _headers(index, pieces)
     for rows in blocks(len(pieces.record)):
         spans = (array[rows].tolist() for array in (pieces.record, pieces.start, pieces.end))
         second = np.zeros(len(rows), np.bool_) if pieces.second is None else pieces.second[rows]
         for record, start, end, reverse in zip(*spans, second.tolist(), strict=True):
             yield f"{'@' if fastq else '>'}{next(headers)}\n".encode()
+            letters: Iterable[bytes] = _parts(index.record_sequence, record, start, end)
             if reverse:
-                letters = reverse_complement(index.record_sequence(record, start, end))
-                if fastq:
-                    yield b"%s\n+\n%s\n" % (
-                        letters,
-                        index.record_qualities(record, start, end)[::-1],
-                    )
-                else:
-                    yield _in_lines(letters)
+                letters = [reverse_complement(b"".join(letters))]
+            if not fastq:
+                yield from map(_in_lines, letters)
                 continue
-            if fastq:
-                yield from _parts(index.record_sequence, record, start, end)
-                yield b"\n+\n"
-                yield from _parts(index.record_qualities, record, start, end)
-                yield b"\n"
-                continue
-            yield from map(_in_lines, _parts(index.record_sequence, record, start, end))
+            qualities: Iterable[bytes] = _parts(index.record_qualities, record, start, end)
+            if reverse:
+                qualities = [b"".join(qualities)[::-1]]
+            yield from chain(letters, [b"\n+\n"], qualities, [b"\n"])
 
 
 def _parts(

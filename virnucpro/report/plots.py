@@ -1,18 +1,18 @@
 """Figures of a run for papers: distribution of scores, and window scores of one record."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from virnucpro.arrays import FloatArray, IntArray
 from virnucpro.report.html.best import record_rows, regions_by_record
 from virnucpro.report.html.counts import BINS, COLOURS, histogram
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import read_tracks
+from virnucpro.tables.schema import Block
 
 _MIDDLE: Final = 0.5
 _DPI: Final = 200
@@ -71,7 +71,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     (track,) = read_tracks(facts.windows, facts.records, np.array([record]))
     figure = Figure(figsize=(9.0, 2.8), layout="constrained")
     axes = figure.subplots()
-    _draw_windows(axes, *(np.asarray(track[name]) for name in ("start", "end", "score")))
+    _draw_windows(axes, track)
     strips = regions_by_record(facts.regions).get((row["file"][0], row["record"][0]), ())
     for start, end, state in strips:
         colour = COLOURS.get(state, COLOURS["not_scored"])
@@ -95,13 +95,9 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_windows(  # type: ignore[no-untyped-def]
-    axes,  # noqa: ANN001 - matplotlib
-    starts: IntArray,
-    ends: IntArray,
-    scores: FloatArray,
-) -> None:
+def _draw_windows(axes: Any, track: Block) -> None:  # noqa: ANN401 - of matplotlib
     """Draw a bar for each scored window, up to the start of the next, which it may overlap."""
+    starts, ends, scores = (np.asarray(track[name]) for name in ("start", "end", "score"))
     ends = np.append(np.minimum(ends[:-1], starts[1:] - 1), ends[-1:])
     known = np.isfinite(scores)
     colours = np.where(scores[known] >= _MIDDLE, COLOURS["viral"], COLOURS["non-viral"])

@@ -1,1 +1,1 @@
-"""Commands of ``virnucpro``: NAME_command.py defines the options and actions of NAME."""
+"""Commands of ``virnucpro``: NAME_command.py has `add_options` and `run` of NAME."""

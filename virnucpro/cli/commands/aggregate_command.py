@@ -30,10 +30,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
     options.add(parser, Execution, only=("report", "lock"))
     options.add_quiet(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``aggregate``; return its exit code."""
     if arguments.output is not None:
         return _aggregate_segments(arguments)
     if arguments.index is not None or len(arguments.paths) > 1:

@@ -45,10 +45,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "measurement time per encoder, without loading; default: %(default)g s"
     parser.add_argument("--seconds", type=seconds, metavar="SECONDS", help=text)
     options.add_json(parser)
-    parser.set_defaults(run=_run, **vars(BenchOptions()))
+    parser.set_defaults(**vars(BenchOptions()))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``bench``; return its exit code."""
     _check_names(arguments)
     require_extra("models", "bench")
     from virnucpro.lab.validation.bench import measure_bundle, measure_model

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the actions of the command ``bundle``, such as ``bundle list``."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for name, run, add, text in (
+    for name, act, add, text in (
         ("list", _list, options.add_json, "list embedded and installed bundles"),
         ("show", _show, _add_show_options, "verify a bundle and print its content"),
         ("fetch", _fetch, _add_fetch_options, "download and install a published bundle"),
@@ -37,9 +37,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("pack", _pack, _add_pack_options, "write a bundle into one file"),
         ("unpack", _unpack, _add_unpack_options, "verify and install a packed bundle"),
     ):
-        action = actions.add_parser(name, help=text, description=run.__doc__)
+        action = actions.add_parser(name, help=text, description=act.__doc__)
         add(action)
-        action.set_defaults(run=run)
+        action.set_defaults(act=act)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run an action of the command ``bundle``; return its exit code."""
+    code: int = arguments.act(arguments)
+    return code
 
 
 def _add_bundle(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,12 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.report.citations import PUBLICATIONS
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command ``cite``."""
-    parser.set_defaults(run=_run)
+def add_options(_parser: argparse.ArgumentParser) -> None:
+    """Add no option: the command ``cite`` has none."""
 
 
-def _run(_arguments: argparse.Namespace) -> int:
+def run(_arguments: argparse.Namespace) -> int:
+    """Run the command ``cite``; return its exit code."""
     print(f"this program: virnucpro {__version__}, with the bundle named in run.json")
     for part, publication in PUBLICATIONS.items():
         print(f"\n{part}:\n  {publication}")

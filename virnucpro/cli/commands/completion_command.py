@@ -14,10 +14,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``completion``."""
     shells = ("bash", "zsh", "fish", "tcsh")
     parser.add_argument("shell", choices=shells, help="shell of the script")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``completion``; return its exit code."""
     from virnucpro.cli.main import full_parser
 
     require_extra("ui", "completion")

@@ -14,10 +14,10 @@ from virnucpro.run.options import EmbedOptions
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``embed``."""
     add_job_options(parser, EmbedOptions, without=("report",))
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``embed``; return its exit code."""
     from virnucpro.run.embed_job import embed_job
 
     return run_job(arguments, embed_job, EmbedOptions)

@@ -8,10 +8,9 @@ run the tool on DIR/fragments/*.fa, and give its tables with --predictions.
 """
 
 import argparse
-import math
 from collections import defaultdict
 from dataclasses import replace
-from math import isnan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,6 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
-from virnucpro.extras import require_extra
 from virnucpro.lab.evaluation.request import Evaluation, OtherTool
 from virnucpro.option import inner_share, integer_from, positive
 from virnucpro.run.execution import Execution
@@ -50,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "write DIR/fragments only: a FASTA file per length, and fragments.tsv with the labels"
     parser.add_argument("--fragments-only", action="store_true", help=text)
     options.add_json(parser)
-    parser.set_defaults(run=_run, **vars(Evaluation()))
+    parser.set_defaults(**vars(Evaluation()))
 
 
 def _add_tools(parser: argparse.ArgumentParser) -> None:
@@ -126,19 +124,17 @@ def _lengths(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word if word == "whole" else str(int(word)) for word in words))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``evaluate``; return its exit code."""
     sources = _sources(arguments)  # wrong usage is refused before h5py and torch are imported
     from virnucpro.lab.evaluation.evaluate import evaluate, write_fragments
     from virnucpro.lab.evaluation.input_table import read_regions
 
-    others = _others(arguments)
-    if not arguments.fragments_only:
-        require_extra("evaluate", "evaluate")
     evaluation = replace(
         Evaluation(**options.chosen(Evaluation, arguments)),
         sources=sources,
         bundles=() if arguments.no_bundle else tuple(arguments.bundle or Evaluation.bundles),
-        others=others,
+        others=_others(arguments),
         excluded=read_regions(arguments.exclude),
         origin=_origin(arguments),
     )
@@ -201,8 +197,8 @@ def _number(tool: str, text: str | None) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+        value = nan
+    if not isfinite(value):
         raise UsageError(f"--call-threshold {tool}={text}: {text!r} is not a number")
     return value
 

@@ -18,10 +18,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_inputs(parser)
     options.add_outdir(parser, "DIR", "output folder")
     options.add(parser, FramesOptions)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``frames``; return its exit code."""
     from virnucpro.run.write_frames import write_frames
 
     given = FramesOptions(**options.chosen(FramesOptions, arguments))

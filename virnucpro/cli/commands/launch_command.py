@@ -86,7 +86,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(flag, type=seconds, default=default, metavar="SECONDS", help=text)
     text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
     group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
-    parser.set_defaults(run=_run)
 
 
 def _keyword(text: str) -> tuple[str, object]:
@@ -101,7 +100,8 @@ def _keyword(text: str) -> tuple[str, object]:
         return name, value
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``launch``; return its exit code."""
     from virnucpro.launch.orchestrator import LauncherOrchestrator, LaunchOptions
     from virnucpro.launch.table import readable
     from virnucpro.launch.worker_spec import load_worker

@@ -61,10 +61,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-n", "--sequences", dest="n_sequences", type=positive, metavar="N", help=text
     )
     options.add_json(parser)
-    parser.set_defaults(run=_run, **vars(ParityOptions()))
+    parser.set_defaults(**vars(ParityOptions()))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``parity``; return its exit code."""
     from virnucpro.bundles.bundle import find_bundle
 
     chosen = ParityOptions(**options.chosen(ParityOptions, arguments))

@@ -24,10 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", type=positive, metavar="N", help=text)
     text = "input file of the sequence, as in the column file of predictions.tsv"
     parser.add_argument("--file", metavar="NAME", help=text)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``plot``; return its exit code."""
     from virnucpro.run.report import plot_run
 
     given = arguments

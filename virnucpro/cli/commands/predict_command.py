@@ -14,10 +14,10 @@ from virnucpro.run.options import PredictOptions
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``predict``."""
     add_job_options(parser, PredictOptions)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``predict``; return its exit code."""
     from virnucpro.run.predict_job import predict_job
 
     return run_job(arguments, predict_job, PredictOptions)

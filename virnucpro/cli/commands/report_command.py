@@ -21,10 +21,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "HTML file to write; default for one run: DIR/report.html"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
     options.add_quiet(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``report``; return its exit code."""
     from virnucpro.run.report import report_on
 
     with open_reporter(quiet=arguments.quiet) as reporter:

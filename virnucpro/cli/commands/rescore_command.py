@@ -28,10 +28,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add(parser, PredictOptions, only=("preset", "threshold", "fdr", "prevalence"))
     options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``rescore``; return its exit code."""
     from virnucpro.classifier.call_options import CallOptions
     from virnucpro.run.rescore import rescore
     from virnucpro.run_dir import RunDirectory

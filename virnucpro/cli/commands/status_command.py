@@ -16,10 +16,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``status``."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of the run or launch")
     options.add_json(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``status``; return its exit code."""
     from virnucpro.launch.table import LaunchProgress, read_launch
     from virnucpro.launch_dir import is_launch
     from virnucpro.run.run_progress import RunProgress, read_progress

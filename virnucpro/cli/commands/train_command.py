@@ -47,7 +47,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=integer_from(0), default=1, metavar="N", help=text)
     options.add(parser, RunOptions)
     options.add_quiet(parser)
-    parser.set_defaults(run=_run)
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +131,8 @@ def read_notes(path: Path | None) -> str:
         raise InputError(f"{path}: the notes cannot be read ({error})") from error
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``train``; return its exit code."""
     sources, held_out = _sources(arguments)  # wrong usage is refused before torch is imported
     require_extra("models", "train")
     from virnucpro.lab.evaluation.input_table import read_regions

@@ -22,10 +22,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "delete damaged segments only; to recompute them, rerun the run's command with --resume"
     parser.add_argument("--repair", action="store_true", help=text)
     options.add(parser, Execution, only=("lock",))
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``verify``; return its exit code."""
     from virnucpro.run.verify import repair_run, verify_run
     from virnucpro.run_dir import RunDirectory
 

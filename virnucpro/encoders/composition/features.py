@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray
-from virnucpro.compiled import CompositionTables, fill, library
+from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray, table
+from virnucpro.compiled import CompositionTables, filled, library
 from virnucpro.encoders.composition.letters import (
     NUMBERS,
     UNKNOWN_CODON,
@@ -89,7 +89,7 @@ def read_stretches(letters: Letters, stretches: Stretches, code: GeneticCode) ->
     place = np.arange(len(window)) - firsts[window]
     steps: IntArray = place * stretches.step[window]
     codons = _codons_at(letters, stretches.step, window, stretches.first[window] + steps)
-    return Coding(n_windows, window, place, codons, _residues(code)[codons])
+    return Coding(n_windows, window, place, codons, residues_of(code)[codons])
 
 
 def count_columns(coding: Coding, columns: IntArray, width: int, lag: int = 0) -> IntArray:
@@ -102,8 +102,7 @@ def count_columns(coding: Coding, columns: IntArray, width: int, lag: int = 0) -
     if lag:
         same = window[:-lag] == window[lag:]
         window, columns = window[:-lag][same], columns[same]
-    counts = np.bincount(window * width + columns, minlength=coding.n_windows * width)
-    return counts.reshape(coding.n_windows, width)
+    return table(window, columns, coding.n_windows, width)
 
 
 def synonyms(residues: IntArray, code: GeneticCode) -> FloatArray:
@@ -111,7 +110,7 @@ def synonyms(residues: IntArray, code: GeneticCode) -> FloatArray:
 
     The entries of stops are 0.
     """
-    of_codon = _residues(code)
+    of_codon = residues_of(code)
     coded = np.frombuffer(code, dtype=np.uint8) != ord("*")
     degeneracy = np.bincount(of_codon[coded], minlength=len(AMINO_ACIDS))
     found: FloatArray = coded * residues[:, of_codon] / np.maximum(degeneracy[of_codon], 1)
@@ -179,12 +178,11 @@ def _sums(values: IntArray, starts: IntArray, ends: IntArray) -> IntArray:
     until = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=until[1:])
     last = len(values)
-    found: IntArray = until[np.minimum(ends, last)] - until[np.minimum(starts, last)]
-    return found
+    return until[np.minimum(ends, last)] - until[np.minimum(starts, last)]
 
 
 @lru_cache
-def _residues(code: GeneticCode) -> IntArray:
+def residues_of(code: GeneticCode) -> IntArray:
     """Return the number of each codon's amino acid; stops have 0, but are in no stretch."""
     return np.array([max(AMINO_ACIDS.find(letter), 0) for letter in code], dtype=np.int64)
 
@@ -203,8 +201,9 @@ def _canonical(length: int) -> tuple[ByteArray, list[str]]:
     return np.array([column[name] for name in chosen], dtype=np.uint8), names
 
 
-_COLUMN_OF_4, NAMES_OF_4 = _canonical(4)
+COLUMN_OF_4, NAMES_OF_4 = _canonical(4)
 _COLUMN_OF_3, NAMES_OF_3 = _canonical(3)
+_COLUMN_OF_CODON = np.pad(_COLUMN_OF_3, (0, 192), constant_values=len(NAMES_OF_3))
 
 
 def words_of_4(letters: Letters) -> IntArray:
@@ -212,14 +211,14 @@ def words_of_4(letters: Letters) -> IntArray:
     # A known word of four letters is two known codons, one after the other.
     words = letters.codons[:-1] << np.uint8(2)
     words |= letters.numbers[3:]
-    columns = _COLUMN_OF_4[words]
+    columns = COLUMN_OF_4[words]
     columns[(letters.codons[:-1] | letters.codons[1:]) >= UNKNOWN_CODON] = len(NAMES_OF_4)
     return _count(columns, letters, len(NAMES_OF_4))
 
 
 def words_of_3(letters: Letters) -> IntArray:
     """Count the words of three known letters of each window: (n_windows, 32)."""
-    return _count(_columns_of_codons()[letters.codons], letters, len(NAMES_OF_3))
+    return _count(_COLUMN_OF_CODON[letters.codons], letters, len(NAMES_OF_3))
 
 
 def count_bases(letters: Letters, step: IntArray) -> IntArray:
@@ -235,13 +234,6 @@ def _count(columns: ByteArray, letters: Letters, width: int) -> IntArray:
     cells += columns
     counts = np.bincount(cells, minlength=n_windows * (width + 1))
     return counts.reshape(n_windows, width + 1)[:, :width]
-
-
-@lru_cache
-def _columns_of_codons() -> ByteArray:
-    columns = np.full(256, len(NAMES_OF_3), dtype=np.uint8)
-    columns[:UNKNOWN_CODON] = _COLUMN_OF_3
-    return columns
 
 
 _CHUNK_BASES = 1 << 18
@@ -323,13 +315,12 @@ def features(windows: Sequence[bytes], code: GeneticCode) -> Float32Array:
 @lru_cache
 def compiled_tables(code: GeneticCode) -> CompositionTables:
     """Return what the compiled form of `features` looks up."""
-    tables = CompositionTables()
-    fill(
-        tables,
+    return filled(
+        CompositionTables,
         numbers=NUMBERS,
-        fours=_COLUMN_OF_4,
+        fours=COLUMN_OF_4,
         threes=_COLUMN_OF_3,
-        residues=_residues(code),
+        residues=residues_of(code),
         coded=np.frombuffer(code, np.uint8) != ord("*"),
         stops=np.array([codon_number(stop) for stop in ENDS]),
         start=codon_number(_START),
@@ -338,7 +329,6 @@ def compiled_tables(code: GeneticCode) -> CompositionTables:
         ),
         properties=np.array(list(PROPERTIES.values())),
     )
-    return tables
 
 
 def _chunks(windows: Sequence[bytes]) -> Iterator[tuple[int, int]]:
@@ -387,8 +377,7 @@ def _shares(counts: IntArray) -> FloatArray:
 
 
 def _ratio(counts: IntArray, totals: IntArray) -> FloatArray:
-    found: FloatArray = counts / np.maximum(totals, 1)
-    return found
+    return counts / np.maximum(totals, 1)
 
 
 def _contrast(counts: IntArray, expected: FloatArray) -> FloatArray:

@@ -1,7 +1,6 @@
 """DNABERT-S: tokenise bases, load an encoder, and recognise published files."""
 
 import os
-import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from tokenizers import Tokenizer
 
 from virnucpro.arrays import IntegerArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser
-from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, read_json
+from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, letter_table, read_json
 from virnucpro.encoders.dnabert_s.config import (
     PREFIX,
     UNUSED,
@@ -26,12 +25,7 @@ from virnucpro.encoders.weights.pickles import read_state_dict, require_intact, 
 from virnucpro.encoders.weights.shapes import without
 from virnucpro.errors import BundleError
 
-_LETTERS: Final = bytes(
-    ord(chr(byte).upper() if chr(byte) in string.ascii_letters else "N") for byte in range(256)
-)
-"""Table of bytes: letters become upper case, other bytes become N. So no sequence can contain a
-special token.
-"""
+_LETTERS: Final = letter_table("N")
 
 _FIRST, _LAST = "[CLS]", "[SEP]"
 
@@ -127,9 +121,8 @@ def build(
         more ids than the model.
     """
     path, tokeniser = spec.file("weights"), _tokeniser(spec.file("tokenizer"), config)
-    shapes, tensors = config.tensor_shapes(), needed_tensors(path)
-    rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
-    check_tensors(shapes, tensors, path, rounded, dtype)
+    tensors = needed_tensors(path)
+    check_tensors(config.tensor_shapes(), tensors, path, _LINEAR, dtype)
     return tokeniser, DnabertS(config, tensors, device, dtype)
 
 

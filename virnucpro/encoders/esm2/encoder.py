@@ -71,8 +71,7 @@ def build(
     if spec.pooling.outputs != "vectors":
         shapes |= config.head_shapes()
         tensors |= {name: tensor for name, tensor in named.items() if name in config.head_shapes()}
-    rounded = {name for name in shapes if any(part in name for part in _LINEAR)}
-    check_tensors(shapes, tensors, path, rounded, dtype)
+    check_tensors(shapes, tensors, path, _LINEAR, dtype)
     _check_frequencies(config, tensors, path)
     return tokenise_residues, Esm2(config, tensors, device, dtype)
 

@@ -9,12 +9,12 @@ In reads with errors genes are broken at each lost or added base; the path goes 
 """
 
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import ByteArray, IntArray, table
+from virnucpro.arrays import AnyArray, ByteArray, IntArray, table
 from virnucpro.encoders.composition.features import AMINO_ACIDS
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON
 from virnucpro.encoders.genes.genes import CODE, UNIT, Spans
@@ -100,7 +100,7 @@ def _trace(steps: ByteArray, inside: ByteArray) -> tuple[IntArray, IntArray, Int
     return row[order], np.concatenate(ends)[order], np.concatenate(strands)[order]
 
 
-def _by_place(frames: NDArray[Any]) -> NDArray[Any]:
+def _by_place(frames: AnyArray) -> AnyArray:
     """Return ``(width, 2, n)`` of `Spans.frames`: codons of both strands by their leftmost base."""
     strands = frames[:, :3, :-1], frames[:, 3:, -2::-1]
     return np.stack([s.transpose(2, 1, 0).reshape(-1, len(frames)) for s in strands], axis=1)

@@ -5,17 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from virnucpro.arrays import Float32Array, Int32Array, IntArray
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.composition.encoder import LettersEncoder, letters_of
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON
 from virnucpro.encoders.genes.config import GenesConfig
-from virnucpro.encoders.genes.evidence import cut
+from virnucpro.encoders.genes.evidence import N_VALUES, Keys, Scanned, WordTable, cut, scan
 from virnucpro.encoders.genes.genes import HIGHEST_SCORE, SPAN, Scores
 from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
-from virnucpro.encoders.genes.words import N_VALUES, Keys, Scanned, WordTable, scan
 from virnucpro.encoders.weights.shapes import stored_tensors
 from virnucpro.errors import BundleError
 
@@ -67,9 +65,7 @@ class GenesEncoder(LettersEncoder):
         return logits
 
 
-def scan_pieces(
-    pieces: Sequence[bytes], scores: Scores
-) -> tuple[NDArray[np.int64], IntArray, Keys]:
+def scan_pieces(pieces: Sequence[bytes], scores: Scores) -> tuple[IntArray, IntArray, Keys]:
     """Return the evidence of pieces, and the words of their genes.
 
     Returns

@@ -100,8 +100,7 @@ class Spans:
     def scored(self, scores: Scores) -> NDArray[np.int16]:
         """Return the score of each codon of `frames`."""
         cells = self.frames + (self.gc.astype(np.uint16) << 7)[:, None, None]
-        found: NDArray[np.int16] = np.take(scores.ravel(), cells)
-        return found
+        return np.take(scores.ravel(), cells)
 
 
 @dataclass(frozen=True, slots=True)

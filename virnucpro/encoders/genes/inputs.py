@@ -5,13 +5,11 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import Float32Array, FloatArray
+from virnucpro.arrays import Float32Array, FloatArray, IntegerArray
 from virnucpro.encoders.composition.features import AMINO_ACIDS, NAMES_OF_4
-from virnucpro.encoders.genes.evidence import DIM, PARTS
+from virnucpro.encoders.genes.evidence import DIM, LEVELS, PARTS, SIDES, WORD_NAMES
 from virnucpro.encoders.genes.genes import CODE
-from virnucpro.encoders.genes.words import LEVELS, SIDES, WORD_NAMES
 
 WIDTH: Final = DIM + len(WORD_NAMES)
 """Sums of a piece: evidence of spans, then protein words."""
@@ -53,7 +51,7 @@ def _sums_of_parts() -> dict[str, Float32Array]:
     return {"words": middle, "codons": coding, "path": coding}
 
 
-def vectors_of(sums: NDArray[np.integer], means: Float32Array) -> Float32Array:
+def vectors_of(sums: IntegerArray, means: Float32Array) -> Float32Array:
     """Return the vectors of pieces, ``(n, N_INPUTS + len(FACTS))`` float32.
 
     A vector depends on the sums of its piece alone: sums of floats are sums of whole numbers, thus

@@ -2,10 +2,10 @@
 
 import os
 import re
-import string
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ import torch
 
 from virnucpro.arrays import IntegerArray
 from virnucpro.encoders.base import EncoderSpec, Tokeniser, View
-from virnucpro.encoders.config import read_json
+from virnucpro.encoders.config import letter_table, read_json
 from virnucpro.encoders.encoder import EqualLengths, PackedBatch
 from virnucpro.encoders.huggingface.config import (
     MODEL_TYPES,
@@ -132,17 +132,14 @@ def _positions(settings: dict[str, Any]) -> int:
     return most
 
 
+@dataclass(frozen=True)
 class TransformersStates:
     """A model of transformers on packed batches; pads sequences of similar length together."""
 
-    def __init__(
-        self,
-        model: Any,  # noqa: ANN401 - transformers has no common type
-        n_layers: int,
-        logits: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        mask: int = 0,
-    ) -> None:
-        self.model, self._n_layers, self.logits, self.mask = model, n_layers, logits, mask
+    model: Any
+    n_layers: int
+    logits: Callable[[torch.Tensor], torch.Tensor] | None = None
+    mask: int = 0
 
     def states(self, packed: PackedBatch, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the vectors of all tokens after each layer: (tokens, dim) each, packed."""
@@ -157,7 +154,7 @@ class TransformersStates:
         mask = (places < lengths[:, None]).to(packed.tokens.device)
         ids = torch.full(mask.shape, self.model.config.pad_token_id or 0, device=mask.device)
         ids[mask] = packed.tokens[groups[0].start : groups[-1].stop]
-        only_last = tuple(layers) == (self._n_layers,)
+        only_last = tuple(layers) == (self.n_layers,)
         found = self.model(
             input_ids=ids, attention_mask=mask.long(), output_hidden_states=not only_last
         )
@@ -282,20 +279,6 @@ _PROBE: Final[dict[View, str]] = {
 }
 
 
-def _letters(unknown: str, replaced: str = "") -> bytes:
-    """Return a table of bytes: letters in upper case; `replaced` and other bytes as `unknown`."""
-    upper = (chr(byte).upper() if chr(byte) in string.ascii_letters else "" for byte in range(256))
-    return bytes(ord(letter if letter and letter not in replaced else unknown) for letter in upper)
-
-
-_TABLES: Final = {
-    ("nucleotide", False): _letters("N"),
-    ("nucleotide", True): _letters("N"),
-    ("protein", False): _letters("X"),
-    ("protein", True): _letters("X", "UZOB"),  # as the authors of ProtT5 and ProtBERT do
-}
-
-
 def alphabet_of(tokenizer: Any) -> View:  # noqa: ANN401 - transformers has no common base with types
     """Return the kind of sequence that a tokenizer reads, from the letters in its vocabulary."""
     entries = (entry.strip("▁#Ġ") for entry in tokenizer.get_vocab())  # special ones have brackets
@@ -330,7 +313,9 @@ class LetterTokeniser:
 
     def __init__(self, tokenizer: Any, alphabet: View, *, spaced: bool) -> None:  # noqa: ANN401 - as above
         self._tokenizer = tokenizer
-        self._table = _TABLES[alphabet, spaced]
+        self._table = letter_table("N")
+        if alphabet == "protein":
+            self._table = letter_table("X", "UZOB" if spaced else "")
         self._between = " " if spaced else ""
         self._prefix = f"{_PREFIX} " if _PREFIX in tokenizer.get_vocab() else ""
         self._probe = _PROBE[alphabet]

@@ -56,7 +56,7 @@ def check_tensors(
     tensors, source
         Tensors by name, and the file that they come from.
     rounded
-        Names of the tensors that will be converted to `dtype`.
+        Parts of the names of the tensors that will be converted to `dtype`.
 
     Raises
     ------
@@ -73,7 +73,8 @@ def check_tensors(
             raise BundleError(
                 f"{source}: tensor {name!r} contains infinite numbers or NaN. Get the file again."
             )
-        if name in rounded and not ends.to(dtype).isfinite().all():
+        to_round = any(part in name for part in rounded)
+        if to_round and not ends.to(dtype).isfinite().all():
             precision, advice = _ALTERNATIVE[dtype]
             raise BundleError(
                 f"{source}: tensor {name!r} contains numbers up to {ends.abs().max():.4g}; the "

@@ -10,6 +10,7 @@ from typing import Any, Final
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.compute.predict import predict
+from virnucpro.durable import write_bytes
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -23,7 +24,6 @@ from virnucpro.lab.evaluation.tables import (
     fasta_bytes,
     figures_of,
     fragments_table,
-    write_bytes,
     write_evaluation,
     write_json,
     write_paired,

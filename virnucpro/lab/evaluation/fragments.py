@@ -274,23 +274,14 @@ def _chosen(
     for viral in (True, False):
         keys = sorted(key for key in groups if key[0] is viral)
         dice = _dice(seed, length, CLASS_NAMES[viral])
-        kept = sorted(dice.permutation(len(keys))[:per_class].tolist())
+        kept: list[int] = sorted(dice.permutation(len(keys))[:per_class].tolist())
         most = min(per_group, -(-per_class // max(1, len(kept))))
         for key in (keys[i] for i in kept):
             for file, tile in _in_turn(groups[key], most, _dice(seed, length, *map(str, key))):
-                name = f"cut{length}_{len(fragments) + 1:06d}"
-                fragment = Fragment(
-                    tile.record if length == WHOLE else name,
-                    length,
-                    key[0],
-                    key[1],
-                    key[2],
-                    file,
-                    tile.record,
-                    tile.start + 1,
-                    tile.end,
-                    "-" if tile.backward else "+",
-                )
+                cut_name = f"cut{length}_{len(fragments) + 1:06d}"
+                name = tile.record if length == WHOLE else cut_name
+                start, strand = tile.start + 1, "-" if tile.backward else "+"
+                fragment = Fragment(name, length, *key, file, tile.record, start, tile.end, strand)
                 fragments.append((fragment, tile))
     return fragments
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from virnucpro.console import printable
-from virnucpro.durable import write_file
+from virnucpro.durable import write_bytes
 from virnucpro.lab.evaluation.comparison import Comparison, Difference, Row
 from virnucpro.lab.evaluation.fragments import Fragment
 from virnucpro.lab.evaluation.labels import CLASS_NAMES
@@ -33,12 +33,6 @@ def fragments_table(fragments: Iterable[Fragment]) -> bytes:
         cells = asdict(fragment) | {"seq_name": fragment.name, "label": CLASS_NAMES[fragment.viral]}
         lines.append("\t".join(printable(str(cells[name])) for name in _FRAGMENT_COLUMNS))
     return ("\n".join(lines) + "\n").encode()
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    with write_file(path) as stream:
-        stream.write(content)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@ from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral, by_group
 
 WINDOW = 500
@@ -99,11 +99,11 @@ class Drawn:
     sources: list[str]
 
     @property
-    def viral(self) -> NDArray[np.bool_]:
+    def viral(self) -> BoolArray:
         """(n,) bool."""
         return are_viral(self.groups)
 
-    def select(self, chosen: NDArray[np.bool_]) -> "Drawn":
+    def select(self, chosen: BoolArray) -> "Drawn":
         """Return the pieces for which `chosen`, ``(n,)``, is True."""
         return Drawn(
             list(compress(self.bases, chosen)),

@@ -7,25 +7,23 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from virnucpro.arrays import FloatArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray
 from virnucpro.classifier.head import VIRAL
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.metrics import auroc, calibration_error
-from virnucpro.lab.training.cross_validation import (
+from virnucpro.lab.training.calibration import (
     Calibrated,
-    Pieces,
     calibrate,
     calibrate_records,
     choose_presets,
-    cross_validate,
+    realised_fdr,
 )
+from virnucpro.lab.training.cross_validation import Pieces, cross_validate
 from virnucpro.lab.training.draw import Drawn, PieceKind
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
-from virnucpro.lab.training.platt import realised_fdr
-from virnucpro.lab.training.records.fit import RecordTraining
+from virnucpro.lab.training.record_head import RecordTraining
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import (
     equal_weights,
@@ -78,7 +76,7 @@ class Fitted:
 
 def fit_head(
     windows: TrainingWindows,
-    features: NDArray[np.float32],
+    features: Float32Array,
     folds: Mapping[str, int],
     seed: int,
     network: NetworkSettings,
@@ -256,7 +254,7 @@ def _by_kingdom(
 
 def _fdr(
     held_out: FloatArray,
-    viral: NDArray[np.bool_],
+    viral: BoolArray,
     weights: FloatArray,
     resampled: FloatArray,
     prevalence: float,

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from virnucpro.arrays import BoolArray, HashArray
+from virnucpro.arrays import BoolArray, HashArray, IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
 from virnucpro.lab.evaluation.input_table import Excluded
@@ -47,10 +46,6 @@ def sketch(sequence: bytes) -> HashArray:
     step = _PIECE - _K + 1
     parts = [_hashes(sequence[i : i + _PIECE]) for i in range(0, max(1, len(sequence)), step)]
     return np.unique(np.concatenate(parts))
-
-
-def _either_strand(sequence: bytes) -> bytes:
-    return min(sequence, reverse_complement(sequence))
 
 
 def _hashes(bases: bytes) -> HashArray:
@@ -94,7 +89,8 @@ def find_leaks(records: Iterable[tuple[str, str, bytes]]) -> Iterator[Leak]:
         names.append(name)
         parts.append(part)
         sketches.append(sketch(sequence))
-        first = exact.setdefault(_either_strand(sequence), number)
+        either_strand = min(sequence, reverse_complement(sequence))
+        first = exact.setdefault(either_strand, number)
         if parts[first] != part:
             equal[number] = first
     known = _Hashes(sketches, parts)
@@ -119,7 +115,7 @@ class _Hashes:
         self._owners = np.repeat(np.arange(len(sketches), dtype=np.int32), self._sizes)[order]
         self.shares = self._foreign() / np.maximum(self._sizes, 1)
 
-    def _foreign(self) -> NDArray[np.int64]:
+    def _foreign(self) -> IntArray:
         """Return for each record how many of its hashes occur in another part."""
         if not len(self._values):
             return np.zeros(len(self._sizes), np.int64)
@@ -129,7 +125,7 @@ class _Hashes:
         foreign = np.repeat(low != high, np.diff(first, append=len(self._values)))
         return np.bincount(self._owners[foreign], minlength=len(self._sizes))
 
-    def suspects(self) -> NDArray[np.int64]:
+    def suspects(self) -> IntArray:
         """Return the records of which a large share occurs in other parts."""
         return np.flatnonzero((self.shares >= _CONTAINED) & (self._sizes >= _LEAST_HASHES))
 

@@ -15,11 +15,10 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from virnucpro.arrays import Float32Array, FloatArray, IntArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from virnucpro.classifier.head import CLIP
 from virnucpro.lab.training.draw import Drawn
 from virnucpro.lab.training.settings import NetworkSettings
@@ -49,9 +48,9 @@ class Examples:
 
     features: Float32Array
     classes: IntArray
-    viral: NDArray[np.bool_]
+    viral: BoolArray
     groups: IntArray
-    weights: NDArray[np.float64]
+    weights: FloatArray
 
 
 def examples_of(drawn: Drawn, features: Float32Array) -> tuple[tuple[str, ...], Examples]:
@@ -81,12 +80,11 @@ class Ensemble:
     members: Sequence[nn.Sequential]
 
     @torch.no_grad()
-    def logits(self, features: Float32Array) -> NDArray[np.float64]:
+    def logits(self, features: Float32Array) -> FloatArray:
         """Return one logit for each window."""
         x = self.standardise(torch.from_numpy(features))
         classes = torch.stack([member(x) for member in self.members]).mean(dim=0)
-        found: NDArray[np.float64] = _odds(classes, self.viral).double().numpy()
-        return found
+        return _odds(classes, self.viral).double().numpy()
 
     def standardise(self, features: torch.Tensor) -> torch.Tensor:
         """Return the networks' inputs, in one array of NumPy: it has huge pages, unlike torch's."""
@@ -213,14 +211,14 @@ class _Draws:
         inputs = self._inputs[rows] + torch.from_numpy(way.astype(np.float32))[:, None] * moves
         return inputs, self._classes[rows]
 
-    def _weighted(self, examples: Examples, *, side: bool) -> tuple[IntArray, NDArray[np.float64]]:
+    def _weighted(self, examples: Examples, *, side: bool) -> tuple[IntArray, FloatArray]:
         here = self._sides == side
         weights = np.bincount(examples.groups[here], examples.weights[here])
         groups = np.flatnonzero(weights)
         return groups, np.cumsum(weights[groups]) / weights.sum()
 
 
-def _choose(sums: NDArray[np.float64], places: NDArray[np.float64]) -> IntArray:
+def _choose(sums: FloatArray, places: FloatArray) -> IntArray:
     return np.minimum(np.searchsorted(sums, places), len(sums) - 1)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from jinja2 import StrictUndefined, Template
 from safetensors.torch import save
 
 from virnucpro import __version__
@@ -128,79 +129,20 @@ def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
     """Write CARD.md from the metrics, the calibration and the provenance; `notes` are appended."""
     figures: Mapping[str, Any] = bundle.metrics["cross_validation"]  # type: ignore[assignment]
     kingdoms = sorted({kingdom for row in figures.values() for kingdom in row["auroc_of_kingdom"]})
-    provenance: Mapping[str, Any] = bundle.provenance
-    presets: Mapping[str, Any] = (bundle.calibration or {})["presets"]  # type: ignore[assignment]
-    counts = provenance["counts"]
-    size = f"{bundle.window} bases"
-    record = "" if bundle.record is None else ", and all by the record head"
-    lines = [
-        f"# {bundle.name}",
-        "",
-        bundle.description[:1].upper() + bundle.description[1:] + ".",
-        "",
-        "## Accuracy on groups that were left out",
-        "",
-        "Five-fold cross-validation by group (virus family or genus of the host). Virus groups",
-        f"count equally, and so do the kingdoms of others. Pieces of more than {size} are scored",
-        f"by the mean logit of their windows{record}. Pieces of low complexity are left out: they",
-        "are not called. In parentheses: 95 % intervals by bootstrap over groups.",
-        "",
-        "| bases | pieces | AUROC | calibration error |",
-        "| --- | --- | --- | --- |",
-        *(
-            f"| {bases} | {row['pieces']} | {with_interval(row, 'auroc')} | "
-            f"{with_interval(row, 'calibration_error')} |"
-            for bases, row in figures.items()
-        ),
-        "",
-        "The calibration error is the expected difference between probability and share of viral",
-        "pieces, for groups that neither the classifier nor the calibration had seen. It is never",
-        "negative, so resamples have larger errors than the data.",
-        "",
-        "AUROC of viruses against one kingdom, whose number of groups at the first length stands",
-        "beside its name:",
-        "",
-        *_table(("kingdom", *figures), of_kingdoms(figures, kingdoms)),
-        "",
-        "## False discovery rate",
-        "",
-        "Calls at a nominal rate of 0.05, of groups that were left out: realised rate and recall,",
-        "at two shares of viral pieces. No call: no piece reaches the nominal rate.",
-        "",
-        "| bases | 1:1 | recall | 1:9 | recall |",
-        "| --- | --- | --- | --- | --- |",
-        *(
-            f"| {bases} | {' | '.join(rates(row['realised_fdr']))} |"
-            for bases, row in figures.items()
-        ),
-        "",
-        "## Shares called viral",
-        "",
-        f"At the default preset (probability {presets['default']['viral']:.2f}), if 5 % of the",
-        "pieces are viral.",
-        "",
-        *_table(
-            ("bases", *kingdoms, VIRUS),
-            [
-                [bases, *(_share(row["called_viral"].get(name)) for name in (*kingdoms, VIRUS))]
-                for bases, row in figures.items()
-            ],
-        ),
-        "",
-        "## Training data",
-        "",
-        f"{counts['genomes_viral']} viral genomes of {counts['groups_viral']} groups,",
-        f"{counts['genomes_others']} other genomes of {counts['groups_others']} groups,",
-        f"{counts['bases']:,} bases. training_set.tsv lists them.",
-        "",
-        "## Origin",
-        "",
-        f"- command: {provenance['command']}, seed {provenance['seed']}",
-        f"- recipe: {', '.join(f'{name} {value}' for name, value in provenance['recipe'].items())}",
-        f"- versions: {', '.join(f'{k} {v}' for k, v in provenance['versions'].items())}",
-        "",
-    ]
-    path.write_text("\n".join(lines) + notes, encoding="utf-8")
+    form = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    template = Template(form, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    text = template.render(
+        bundle=bundle,
+        figures=figures,
+        kingdoms=kingdoms,
+        called=(*kingdoms, VIRUS),
+        counts=bundle.provenance["counts"],
+        notes=notes,
+        with_interval=with_interval,
+        of_kingdoms=of_kingdoms,
+        rates=rates,
+    )
+    path.write_text(text, encoding="utf-8")
 
 
 def of_kingdoms(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[list[str]]:
@@ -212,15 +154,6 @@ def of_kingdoms(figures: Mapping[str, Any], kingdoms: Sequence[str]) -> list[lis
         cells = ["-" if auroc is None else with_interval(auroc, "auroc") for auroc in found]
         rows.append([f"{kingdom} ({groups})", *cells])
     return rows
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.3f}"
 
 
 def with_interval(figures: Mapping[str, Any], name: str) -> str:

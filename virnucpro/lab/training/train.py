@@ -11,11 +11,11 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from virnucpro import __version__
+from virnucpro.arrays import BoolArray, Float32Array
 from virnucpro.compute.predict import predict
-from virnucpro.durable import write_file
+from virnucpro.durable import write_bytes
 from virnucpro.errors import RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
@@ -97,7 +97,16 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         seed, network, kept = training.seed, training.network, folder / _FOLD_FILES
         records = genomes if settings["records"] else ()
         fitted = fit_head(windows, features, folds, seed, network, reporter, kept, records)
-        return _write_bundle(folder, training, model, genomes, folds, fitted)
+        bundle, part = folder / _BUNDLE, folder / _BUNDLE_PART
+        for old in (part, bundle):
+            if old.exists():
+                shutil.rmtree(old)
+        part.mkdir()
+        made = write_bundle(part, training, model, genomes, folds, fitted)
+        _write_held_out(folder / _HELD_OUT, fitted)
+        write_report(folder / _REPORT, made, fitted.held_out)
+        part.rename(bundle)
+    return bundle
 
 
 def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> dict[str, Any]:
@@ -152,8 +161,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: belongs to a training with other sequences or options "
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
-    with write_file(path) as stream:
-        stream.write(json.dumps(settings, indent=1).encode() + b"\n")
+    write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
 
 def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
@@ -173,7 +181,7 @@ def _clear(folder: Path) -> None:
 
 def _features(
     folder: Path, model: Model, execution: Execution, reporter: Reporter
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+) -> tuple[Float32Array, BoolArray]:
     """Return the vectors of items, ``(n_items, dim)``, and which windows have one, ``(n,)``."""
     names = ",".join(encoder.name for encoder in model.encoders)
     options = EmbedOptions(names, precision="fp32", embeddings="fp32")
@@ -192,30 +200,9 @@ def _features(
             f"{run.outdir}: {outcome.rows_missing + quarantined} windows have no vector. {advice}"
         )
     with h5py.File(run.outdir / "embeddings.h5") as file:
-        features: NDArray[np.float32] = file["embeddings"][:]
+        features: Float32Array = file["embeddings"][:]
     index = SequenceIndex.open(run.outdir / "index")
     return features, np.diff(index.window_first_item) > 0
-
-
-def _write_bundle(
-    folder: Path,
-    training: Training,
-    model: Model,
-    genomes: Sequence[Genome],
-    folds: Mapping[str, int],
-    fitted: Fitted,
-) -> Path:
-    bundle = folder / _BUNDLE
-    part = folder / _BUNDLE_PART
-    for old in (part, bundle):
-        if old.exists():
-            shutil.rmtree(old)
-    part.mkdir()
-    made = write_bundle(part, training, model, genomes, folds, fitted)
-    _write_held_out(folder / _HELD_OUT, fitted)
-    write_report(folder / _REPORT, made, fitted.held_out)
-    part.rename(bundle)
-    return bundle
 
 
 def _write_held_out(path: Path, fitted: Fitted) -> None:
@@ -226,5 +213,4 @@ def _write_held_out(path: Path, fitted: Fitted) -> None:
             f"{length}\t{kingdom}\t{group}\t{source}\t{logit:.6f}\t{odds:.6f}"
             for kingdom, group, source, logit, odds in pieces
         ]
-    with write_file(path) as stream:
-        stream.write(("\n".join(lines) + "\n").encode())
+    write_bytes(path, ("\n".join(lines) + "\n").encode())

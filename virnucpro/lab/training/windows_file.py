@@ -6,11 +6,12 @@ from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from virnucpro.arrays import BoolArray, Float32Array, IntArray
 from virnucpro.classifier.quality import is_complex
 from virnucpro.durable import write_file
 from virnucpro.errors import InputError
+from virnucpro.lab.training.calibration import LengthClass, length_classes
 from virnucpro.lab.training.cross_validation import Pieces
 from virnucpro.lab.training.draw import (
     CROPS,
@@ -24,7 +25,6 @@ from virnucpro.lab.training.draw import (
     with_errors,
 )
 from virnucpro.lab.training.genomes import Genome
-from virnucpro.lab.training.platt import LengthClass, length_classes
 from virnucpro.sequences.windows import tile
 
 _SHORT, _LONG = 2.5, 20
@@ -44,7 +44,7 @@ class Tiled:
 
     pieces: Drawn
     windows: list[bytes]
-    first: NDArray[np.int64]
+    first: IntArray
 
     @classmethod
     def of(cls, pieces: Drawn, window: int) -> "Tiled":
@@ -57,7 +57,7 @@ class Tiled:
             first.append(len(windows))
         return cls(pieces, windows, np.array(first))
 
-    def select(self, chosen: NDArray[np.bool_]) -> "Tiled":
+    def select(self, chosen: BoolArray) -> "Tiled":
         """Return the pieces that have a chosen window, with their chosen windows."""
         counts = np.add.reduceat(chosen, self.first[:-1], dtype=np.int64)
         first = np.concatenate(([0], np.cumsum(counts[counts > 0])))
@@ -84,13 +84,12 @@ class TrainingWindows:
 
     def write(self, path: Path) -> None:
         """Write all windows as FASTA, atomically, in the order that `split` expects."""
+        longer = (tiled.windows for tiled in self.tiled.values())
         with write_file(path) as stream:
-            for number, window in enumerate(self._all()):
+            for number, window in enumerate(chain(self.crops.bases, *longer)):
                 stream.write(b">%d\n%b\n" % (number, window))
 
-    def split(
-        self, features: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], dict[PieceKind, Pieces]]:
+    def split(self, features: Float32Array) -> tuple[Float32Array, dict[PieceKind, Pieces]]:
         """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
         end = len(self.crops.bases)
         crops, pieces = features[:end], {}
@@ -99,7 +98,7 @@ class TrainingWindows:
             pieces[kind] = Pieces(tiled.pieces.groups, features[start:end], tiled.first)
         return crops, pieces
 
-    def select(self, chosen: NDArray[np.bool_]) -> "TrainingWindows":
+    def select(self, chosen: BoolArray) -> "TrainingWindows":
         """Return the windows for which `chosen` is True; ``(n,)``, in the order of `split`.
 
         Pieces without a chosen window are left out, and so are kinds without pieces of a class.
@@ -122,9 +121,6 @@ class TrainingWindows:
                 "longer sequences or --lengths, or whole windows as --items."
             )
         return replace(self, crops=crops, tiled=tiled)
-
-    def _all(self) -> Sequence[bytes]:
-        return [*self.crops.bases, *chain.from_iterable(t.windows for t in self.tiled.values())]
 
 
 def draw_training_windows(

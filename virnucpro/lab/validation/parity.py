@@ -186,8 +186,7 @@ def compare_scores(
 
 def _log_odds(scores: FloatArray) -> FloatArray:
     logs = np.log(np.maximum(scores, _LEAST_SCORE))
-    odds: FloatArray = logs[:, 1] - logs[:, 0]
-    return odds
+    return logs[:, 1] - logs[:, 0]
 
 
 def _largest_shift(ours: FloatArray, theirs: FloatArray) -> float:

@@ -78,7 +78,8 @@ def _summary(facts: RunFacts, n_runs: int) -> dict[str, Any]:
 
 def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str, Any]:
     samples = [run["counts"] for run in runs]
-    head, rest = answer(samples)
+    totals = {name: sum(sample[name] for sample in samples) for name in _TOTALS}
+    head, rest = answer(samples, totals)
     several = len(runs) > 1
     regions = [run["n_regions"] for run in runs if run["n_regions"] is not None]
     thresholds = {(run["threshold"], run["calibrated"]) for run in runs}
@@ -91,7 +92,7 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
         "more": rest,
         "partial": [*missing, *(text for run in runs for text in run["gaps"])],
         "samples": samples,
-        "totals": {name: sum(sample[name] for sample in samples) for name in _TOTALS},
+        "totals": totals,
         "lengths": _added([run["lengths"] for run in runs]),
         "files": [
             {"sample": run["counts"]["sample"], "file": file, **numbers}

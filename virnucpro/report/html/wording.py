@@ -49,17 +49,12 @@ def _sequences(number: int) -> str:
     return "1 sequence" if number == 1 else f"{number:,} sequences"
 
 
-def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def answer(samples: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> tuple[str, str]:
     """Return the answer of the report as one sentence, and what else to know about it.
 
-    `samples` are the entries of `virnucpro.report.html.counts.sample_counts`.
+    `samples` are the entries of `virnucpro.report.html.counts.sample_counts`, `totals` their sums.
     """
-    total, viral, base, viral_base, ambiguous, unscored, provirus = (
-        sum(sample[name] for sample in samples)
-        for name in (
-            *("records", "viral", "bases", "viral_bases", "ambiguous", "not_scored", "provirus"),
-        )
-    )
+    total, viral, provirus = totals["records"], totals["viral"], totals["provirus"]
     if not total:
         inputs = "inputs have" if len(samples) > 1 else "input has"
         return f"The {inputs} no sequences.", ""
@@ -67,9 +62,11 @@ def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if viral:
         verb = "is" if viral == 1 else "are"
         head = f"{viral:,} of {_sequences(total)}{where} {verb} called viral"
-        head += f" ({share(viral, total)}; {bases(viral_base)} of {bases(base)})."
+        shown = f"{bases(totals['viral_bases'])} of {bases(totals['bases'])}"
+        head += f" ({share(viral, total)}; {shown})."
     else:
-        head = f"None of {_sequences(total)}{where} is called viral ({bases(base)} of sequence)."
+        shown = bases(totals["bases"])
+        head = f"None of {_sequences(total)}{where} is called viral ({shown} of sequence)."
     if provirus:
         head += f" {_sequences(provirus)} with a provirus candidate."
     rest = []
@@ -80,9 +77,9 @@ def answer(samples: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     elif known:
         false = sum(sample["expected_false"] for sample in known)
         rest.append(f"Expected false calls, at the assumed share of each sample: {false:,.0f}.")
-    if ambiguous:
+    if ambiguous := totals["ambiguous"]:
         rest.append(f"{_sequences(ambiguous)} {'is' if ambiguous == 1 else 'are'} ambiguous.")
-    if unscored:
+    if unscored := totals["not_scored"]:
         rest.append(f"{_sequences(unscored)} could not be scored.")
     return head, " ".join(rest)
 

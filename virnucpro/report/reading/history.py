@@ -99,19 +99,12 @@ def read_history(run: RunDirectory) -> History:
         prefix = f"task {int(name.split('.')[0])}, " if name else ""
         own = [*_events(part)]
         events += [Event(event.time, event.kind, prefix + event.text) for event in own]
-        for path in _worker_logs(part):
-            match = _WORKER_LOG.fullmatch(path.name)
-            assert match
-            spans += _spans(f"{prefix}worker {int(match[1])}", _lines(path))
+        for path in sorted(part.logs.glob("*")):
+            if match := _WORKER_LOG.fullmatch(path.name):
+                spans += _spans(f"{prefix}worker {int(match[1])}", _lines(path))
     events.sort(key=lambda event: event.time)
     left_out = max(0, len(events) - _EVENTS_SHOWN)
     return History(events[left_out:], spans, left_out)
-
-
-def _worker_logs(run: RunDirectory) -> list[Path]:
-    if not run.logs.is_dir():
-        return []
-    return sorted(path for path in run.logs.iterdir() if _WORKER_LOG.fullmatch(path.name))
 
 
 def _events(run: RunDirectory) -> Iterator[Event]:

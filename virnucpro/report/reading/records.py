@@ -73,8 +73,7 @@ class RecordTable:
     @property
     def evidence(self) -> Float32Array:
         """Return the probability of each record, or its score in a run without probabilities."""
-        values: Float32Array = self.numbers["probability" if self.calibrated else "score"]
-        return values
+        return self.numbers["probability" if self.calibrated else "score"]
 
     def called(self, name: str) -> BoolArray:
         """Return which records have the call `name`."""
@@ -170,22 +169,16 @@ def find_record(
         names |= dict.fromkeys(block["seq_name"])
     if len(matches) == 1:
         return matches[0][0]
-    asked = " ".join(
-        [
-            f"named {shortened(name)}" if name is not None else "",
-            f"of file {shortened(file)}" if file is not None else "",
-            f"with number {number}" if number is not None else "",
-        ]
-    ).split()
+    given = (("named", name), ("of file", file), ("with number", number))
+    asked = " ".join(f"{what} {shortened(str(own))}" for what, own in given if own is not None)
     if not matches:
         near = get_close_matches(name or "", names, n=1)
         hint = f": did you mean {shortened(near[0])}?" if near else ""
-        raise UsageError(f"{table.path}: no sequence {' '.join(asked)}{hint}")
+        raise UsageError(f"{table.path}: no sequence {asked}{hint}")
     choices = "\n".join(
         f"--file {shortened(file)} --record {record}" for _, file, record in matches[:_SHOWN]
     )
     more = f"\nand {len(matches) - _SHOWN:,} more" if len(matches) > _SHOWN else ""
     raise UsageError(
-        f"{table.path}: {len(matches):,} sequences {' '.join(asked)}; choose one of them:\n"
-        f"{choices}{more}"
+        f"{table.path}: {len(matches):,} sequences {asked}; choose one of them:\n{choices}{more}"
     )

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from virnucpro.encoders.genes import evidence, genes, words
+from virnucpro.encoders.genes import evidence, genes
 from virnucpro.encoders.genes.config import GenesConfig
 from virnucpro.encoders.genes.encoder import scan_pieces
 from virnucpro.encoders.genes.inputs import FACTS, N_INPUTS, WIDTH, vectors_of
 from virnucpro.encoders.registry import config_of, load_encoder
 from virnucpro.errors import BundleError
-from virnucpro.lab.training.records.codons import learn_scores
+from virnucpro.lab.training.record_head import learn_scores
 from virnucpro.sequences.translation import reverse_complement
 
 SENSE = [
@@ -53,7 +53,7 @@ def found_in(bases, scores):
 
 
 def evidence_of(spans, scores):
-    return words.scan(spans, scores).evidence
+    return evidence.scan(spans, scores).evidence
 
 
 def part(vector, name):
@@ -165,7 +165,7 @@ def test_words_are_those_of_the_protein(scores):
     rng = np.random.default_rng(4)
     one = gene(rng, 300)
     spans = [between(rng, 60) + one + between(rng, 60), reverse_complement(one)]
-    found = words.scan(spans, scores)
+    found = evidence.scan(spans, scores)
     first, second = (set(found.keys[found.owner == i].tolist()) for i in (0, 1))
     assert len(first & second) > 0.9 * len(second) > 90
 
@@ -173,12 +173,12 @@ def test_words_are_those_of_the_protein(scores):
 @pytest.fixture
 def tensors(scores, record):
     """Tensors of an encoder that knows the words of `record`."""
-    keys = np.unique(words.scan([record], scores).keys)
+    keys = np.unique(evidence.scan([record], scores).keys)
     means = np.full(WIDTH, 0.01, np.float32)
     return {
         "scores": scores,
         "keys": keys,
-        "values": np.full(len(keys), words.LEVELS, np.uint8),  # another virus, level 0
+        "values": np.full(len(keys), evidence.LEVELS, np.uint8),  # another virus, level 0
         "means": means,
     }
 
@@ -209,7 +209,7 @@ def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, 
     alone = [encoder.vectors(encoder.tokenise([one]))[0] for one in pieces]
     assert np.array_equal(np.stack(alone), found)
     facts = dict(zip(FACTS, found[0, N_INPUTS:].tolist(), strict=True))
-    n_words = len(words.scan([record], tensors["scores"]).keys)
+    n_words = len(evidence.scan([record], tensors["scores"]).keys)
     assert facts == {
         "genes": 2,
         "complete genes": 2,

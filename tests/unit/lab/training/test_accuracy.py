@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from virnucpro.lab.training.cross_validation import Pieces, calibrate
+from virnucpro.lab.training.calibration import LENGTH_CLASSES, calibrate
+from virnucpro.lab.training.cross_validation import Pieces
 from virnucpro.lab.training.fit import accuracy_figures
-from virnucpro.lab.training.platt import LENGTH_CLASSES
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from virnucpro.classifier.calibration import PlattLine
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.metrics import calibration_error
-from virnucpro.lab.training.platt import LENGTH_CLASSES, fit, held_out
+from virnucpro.lab.training.calibration import LENGTH_CLASSES, fit, held_out
 from virnucpro.lab.training.weights import equal_weights
 
 MANY = next(one for one in LENGTH_CLASSES if one.bases == 10_000)

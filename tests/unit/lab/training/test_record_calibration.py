@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from virnucpro.classifier.prevalence import posterior
-from virnucpro.lab.training.records.calibration import fit_length, metagenome_weights, supported
+from virnucpro.lab.training.calibration import fit_length, metagenome_weights, supported
 
 NO_ERRORS = np.zeros(20_000)
 

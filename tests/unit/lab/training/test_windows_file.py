@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from virnucpro.errors import InputError
+from virnucpro.lab.training.calibration import LENGTH_CLASSES, length_classes
 from virnucpro.lab.training.draw import CROPS, Crops, PieceKind, draw_crops
 from virnucpro.lab.training.genomes import Genome
-from virnucpro.lab.training.platt import LENGTH_CLASSES, length_classes
 from virnucpro.lab.training.windows_file import draw_training_windows
 
 LETTERS = np.frombuffer(b"ACGT", np.uint8)

@@ -29,10 +29,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--then-rescue", action="store_true", help=text)
     options.add(parser, Execution, only=("report", "lock", "fail_empty"))
     options.add_quiet(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``merge``; return its exit code."""
     from virnucpro.cluster.merge import merge
 
     folder = arguments.folder

@@ -39,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help=text)
     options.add(parser, Execution, only=("force", "lock"))
     options.add_quiet(parser)
-    parser.set_defaults(run=_run)
 
 
 def rank_count(text: str) -> int:
@@ -73,7 +72,8 @@ def plan_from(arguments: argparse.Namespace, outdir: Path, reporter: "Reporter")
     return plan_run(job, execution, reporter, workers=arguments.ranks, kind=kind, model=model)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``plan``; return its exit code."""
     with open_reporter(quiet=arguments.quiet) as reporter:
         if not arguments.dry_run:
             plan = plan_from(arguments, arguments.outdir, reporter)

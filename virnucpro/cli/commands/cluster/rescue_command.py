@@ -23,10 +23,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     options.add_quiet(parser)
     options.add(parser, Execution, only=("lock",))
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``rescue``; return its exit code."""
     from virnucpro.cluster.merge import rescue
 
     folder = arguments.folder

@@ -52,13 +52,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merge-options", type=_words, default=(), metavar="TEXT", help=text)
     text = (
         "start of virnucpro on the nodes, such as --program='apptainer exec image.sif virnucpro'; "
+        "default: the path of this program"
     )
-    text += "default: the path of this program"
     parser.add_argument("--program", type=_words, metavar="TEXT", help=text)
     options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
     add_plan_options(parser)
-    parser.set_defaults(run=_run, behind=[])
+    parser.set_defaults(behind=[])
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -68,7 +68,8 @@ def _words(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``submit``; return its exit code."""
     from virnucpro.cluster.slurm import script, submissions
 
     request = _request(arguments)

@@ -42,10 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     # `work` needs no lock, and never replaces or resumes a run.
     execution = ("devices", "threads", "log_format", "max_restarts")
     options.add(parser, Execution, only=(*execution, "start_timeout", "progress_timeout"))
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command ``work``; return its exit code."""
     from virnucpro.cluster.identity import parse_task, task_of
     from virnucpro.cluster.work import work
 

@@ -1,1 +1,0 @@
-"""Training of record heads: codon scores, known words, pieces of genomes, calibration."""
