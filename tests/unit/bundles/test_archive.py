@@ -159,33 +159,41 @@ MALFORMED = {
 }
 
 
+def insert(packed, extra, *, behind):
+    """Write bytes before or after the manifest of an archive."""
+    content = packed.read_bytes()
+    start = 512 + -(-members_of(packed)[0][0].size // 512) * 512 if behind else 0
+    packed.write_bytes(content[:start] + extra + content[start:])
+    return packed
+
+
 @pytest.mark.parametrize("behind", [False, True], ids=["first", "behind a manifest"])
 @pytest.mark.parametrize("header", MALFORMED)
 def test_a_malformed_header_is_one_clear_error(packed, refused, header, behind):
-    content = packed.read_bytes()
-    end = 512 + -(-members_of(packed)[0][0].size // 512) * 512
-    start = end if behind else 0
-    packed.write_bytes(content[:start] + MALFORMED[header] + content[start:])
-    refused(packed, r"tiny\.tar")
+    refused(insert(packed, MALFORMED[header], behind=behind), r"tiny\.tar")
 
 
-@pytest.mark.parametrize("name", ["bundle.json", "head.safetensors"])
-def test_a_sparse_member_is_refused(packed, refused, name):
+def sparse(name):
     """A few bytes of the archive would become gigabytes."""
-    content = packed.read_bytes()
-    end = 512 + -(-members_of(packed)[0][0].size // 512) * 512
-    start = 0 if name == "bundle.json" else end
-    sparse = pax(record("GNU.sparse.map", "0,1"), record("GNU.sparse.size", str(3 << 30)))
-    sparse += raw(tarfile.REGTYPE, 1, b"{", name)
-    packed.write_bytes(content[:start] + sparse + content[start:])
-    problem = "its first file is not bundle.json" if start == 0 else f"contains '{name}'"
-    refused(packed, problem)
+    header = pax(record("GNU.sparse.map", "0,1"), record("GNU.sparse.size", str(3 << 30)))
+    return header + raw(tarfile.REGTYPE, 1, b"{", name)
 
 
-def test_a_manifest_of_gigabytes_is_refused(packed, refused):
-    large = raw(tarfile.REGTYPE, 3 << 30, b"{", "bundle.json")
-    packed.write_bytes(large + packed.read_bytes())
-    refused(packed, r"has a bundle\.json of 3,221,225,472 bytes")
+@pytest.mark.parametrize(
+    ("extra", "behind", "problem"),
+    [
+        (sparse("bundle.json"), False, "its first file is not bundle.json"),
+        (sparse("head.safetensors"), True, "contains 'head.safetensors'"),
+        (
+            raw(tarfile.REGTYPE, 3 << 30, b"{", "bundle.json"),
+            False,
+            r"has a bundle\.json of 3,221,225,472 bytes",
+        ),
+    ],
+    ids=["sparse manifest", "sparse weights", "manifest of gigabytes"],
+)
+def test_a_member_of_gigabytes_is_refused(packed, refused, extra, behind, problem):
+    refused(insert(packed, extra, behind=behind), problem)
 
 
 def test_sizes_and_names_in_pax_headers_are_read(packed, data):
@@ -200,11 +208,6 @@ def test_sizes_and_names_in_pax_headers_are_read(packed, data):
     assert unpack_bundle(packed, data).name == "tiny"
 
 
-def test_a_missing_member_is_named(repack, refused):
-    archive = repack(lambda m: [one for one in m if one[0].name != "tokenizer.json"])
-    refused(archive, r"lacks tokenizer\.json")
-
-
 def with_manifest(change):
     """Return a change of members: that of the manifest's content by a function."""
 
@@ -216,18 +219,27 @@ def with_manifest(change):
     return apply
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["..", "/x", "", ".hidden", "-a", "a\\b", "x" * 101, "x.1-01234567.tmp", "ä", "mini"],
-)
-def test_a_bundles_name_that_is_not_a_folders_name_is_refused(repack, refused, name):
-    message = "name of an embedded bundle" if name == "mini" else "cannot be a bundle's name"
-    refused(repack(with_manifest(lambda manifest: manifest.update(name=name))), message)
+def named(name):
+    return with_manifest(lambda manifest: manifest.update(name=name))
 
 
-def test_a_manifest_of_larger_files_than_the_archive_is_refused(repack, refused):
-    change = with_manifest(lambda m: m["files"]["tokenizer.json"].update(bytes=10**15))
-    refused(repack(change), "is truncated")
+ODD_NAMES = ["..", "/x", "", ".hidden", "-a", "a\\b", "x" * 101, "x.1-01234567.tmp", "ä"]
+CHANGES = {name or "no name": (named(name), "cannot be a bundle's name") for name in ODD_NAMES} | {
+    "embedded": (named("mini"), "name of an embedded bundle"),
+    "larger files than the archive": (
+        with_manifest(lambda m: m["files"]["tokenizer.json"].update(bytes=10**15)),
+        "is truncated",
+    ),
+    "missing member": (
+        lambda members: [one for one in members if one[0].name != "tokenizer.json"],
+        r"lacks tokenizer\.json",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+def test_a_manifest_that_does_not_fit_the_archive_is_refused(repack, refused, change, message):
+    refused(repack(change), message)
 
 
 def test_an_installed_bundle_is_not_overwritten(packed, data):

@@ -15,6 +15,7 @@ from virnucpro.cli.main import main
 from virnucpro.errors import BundleError, UsageError
 
 SILENT = Listener(lambda _: None, lambda *_: None)
+OUT_OF_RANGE = r"a window cannot have .*from 3 to 2,147,483,647"
 
 
 def test_import_with_encoders_from_files(data, files, own):
@@ -89,12 +90,6 @@ def test_missing_encoders_are_an_error_with_advice(data, files):
         import_classifier(files / "500_model.pth", data)
     with pytest.raises(UsageError, match="bundle 'other' is not installed"):
         import_classifier(files / "500_model.pth", data, encoders="other")
-
-
-def test_a_file_name_without_a_window_needs_the_option(data, files, own, tmp_path):
-    (tmp_path / "best.pth").write_bytes((files / "500_model.pth").read_bytes())
-    with pytest.raises(UsageError, match="give --window"):
-        import_classifier(tmp_path / "best.pth", data, encoders=own)
 
 
 def test_a_classifier_of_other_vectors_is_refused_and_nothing_is_installed(
@@ -207,14 +202,11 @@ def test_control_characters_of_a_classifiers_name_are_escaped(data, files, own, 
 def test_paths_that_are_not_utf8_are_refused(data, files, own, tmp_path, recipe):
     odd = tmp_path / os.fsdecode(b"odd\xff")
     odd.symlink_to(files)
+    head = files / "500_model.pth"
     for act in (
-        lambda: import_classifier(
-            files / "500_model.pth", data, encoders=OwnFiles(odd, own.protein)
-        ),
-        lambda: import_classifier(
-            files / "500_model.pth", data, encoders=OwnFiles(files, odd / "esm2_tiny.pt")
-        ),
-        lambda: import_classifier(odd / "500_model.pth", data, encoders=own),
+        lambda: import_classifier(head, data, encoders=OwnFiles(odd, own.protein)),
+        lambda: import_classifier(head, data, encoders=OwnFiles(files, odd / "esm2_tiny.pt")),
+        lambda: import_classifier(odd / head.name, data, encoders=own),
         lambda: fetch_bundle(recipe, data, SILENT, source=odd),
         lambda: fetch_bundle(recipe, DataFolder(odd / "data"), SILENT, source=files),
     ):
@@ -224,21 +216,21 @@ def test_paths_that_are_not_utf8_are_refused(data, files, own, tmp_path, recipe)
 
 
 @pytest.mark.parametrize(
-    ("name", "window"),
+    ("name", "window", "message"),
     [
-        ("99999999999999999999999999_model.pth", None),
-        ("2_model.pth", None),
-        ("0_model.pth", None),
-        ("500_model.pth", 2),
-        ("500_model.pth", 0),
-        ("500_model.pth", 2**31),
-        ("500_model.pth", 5 * 10**21),
+        ("best.pth", None, "give --window"),
+        ("99999999999999999999999999_model.pth", None, OUT_OF_RANGE),
+        ("2_model.pth", None, OUT_OF_RANGE),
+        ("0_model.pth", None, OUT_OF_RANGE),
+        *(("500_model.pth", window, OUT_OF_RANGE) for window in (2, 0, 2**31, 5 * 10**21)),
     ],
 )
-def test_a_window_out_of_range_is_refused(data, files, own, tmp_path, name, window):
+def test_a_missing_window_or_one_out_of_range_is_refused(
+    data, files, own, tmp_path, name, window, message
+):
     path = tmp_path / name
     path.write_bytes((files / "500_model.pth").read_bytes())
-    with pytest.raises(UsageError, match=r"a window cannot have .*from 3 to 2,147,483,647"):
+    with pytest.raises(UsageError, match=message):
         import_classifier(path, data, window=window, encoders=own)
 
 
@@ -283,9 +275,7 @@ def test_a_missing_file_is_named(data, files, own, tmp_path):
     ],
 )
 def test_empty_arguments_are_refused(data, called, arguments):
-    done = called("bundle", *arguments)
-    assert done.returncode == 64
-    assert "is empty" in done.stderr
+    assert "is empty" in called("bundle", *arguments, code=64).stderr
 
 
 def test_fetch_from_a_file_is_refused(data, files, recipe, capsys):
