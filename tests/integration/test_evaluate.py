@@ -273,7 +273,7 @@ def test_a_bundle_in_the_published_format_is_compared_with_mini(
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):
+def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, called):
     folder = labels.parent
     table = tmp_path / "plain.tsv"
     table.write_text(
@@ -282,8 +282,7 @@ def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):
     viral, hosts = [folder / "va.fa", folder / "vb.fa"], [folder / "ha.fa", folder / "hb.fa"]
     command = ["evaluate", "--viral", *viral, "--non-viral", *hosts, "--lengths", "whole"]
     more = ["-o", tmp_path / "out", "--no-bundle", "--predictions", f"plain={table}", "-q"]
-    assert main([str(word) for word in (*command, *more)]) == 0
-    assert "0.750" in capsys.readouterr().out
+    assert "0.750" in called(*command, *more, code=0).stdout
 
 
 @pytest.mark.parametrize(

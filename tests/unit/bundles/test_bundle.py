@@ -337,8 +337,7 @@ def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
     }
 
 
-def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, monkeypatch, capsys):
-    from virnucpro.cli.main import main
+def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, monkeypatch, called):
     from virnucpro.run.embed_job import embed_job
 
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
@@ -347,12 +346,10 @@ def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, mo
         shutil.copytree(bundle_folder, installed / name)
     (installed / "broken").mkdir()
     (installed / "broken" / "bundle.json").write_text("{")
-    assert main(["bundle", "list"]) == 0
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split("\t") for line in called("bundle", "list", code=0).stdout.splitlines()]
     assert [row[0] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is not JSON")
-    assert main(["bundle", "list", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(called("bundle", "list", "--json", code=0).stdout)
     assert [row["name"] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert "is not JSON" in rows[0]["error"]
     assert rows[3]["fingerprint"] == open_bundle("renamed").fingerprint

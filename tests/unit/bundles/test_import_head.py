@@ -115,13 +115,12 @@ def test_swapped_files_are_refused(data, files, own):
 
 
 @pytest.mark.usefixtures("reading_here")
-def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, monkeypatch):
+def test_the_commands_pack_unpack_and_import(data, files, tmp_path, capsys, called, monkeypatch):
     classifier, packed = str(files / "500_model.pth"), str(tmp_path / "one.tar")
     own = ["--nucleotide", str(files), "--protein", str(files / "esm2_tiny.pt")]
     assert main(["bundle", "import", classifier, "--name", "one", *own]) == 0
     assert main(["bundle", "pack", "one", "-o", packed]) == 0
-    assert main(["bundle", "unpack", packed]) == 1
-    assert "Remove that folder first" in capsys.readouterr().err
+    assert "Remove that folder first" in called("bundle", "unpack", packed, code=1).stderr
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "elsewhere"))
     assert main(["bundle", "unpack", packed]) == 0
     assert capsys.readouterr().out.startswith(f"one\t{tmp_path / 'elsewhere'}")
@@ -145,7 +144,7 @@ def nest(path):
     ("command", "name"), [("import", "500_model.pth"), ("fetch", "pytorch_model.bin")]
 )
 def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
-    data, files, tmp_path, stand_ins, monkeypatch, capsys, command, name
+    data, files, tmp_path, stand_ins, monkeypatch, called, command, name
 ):
     folder = shutil.copytree(files, tmp_path / "nested")
     nest(folder / name)
@@ -156,8 +155,7 @@ def test_a_nested_checkpoint_is_one_clear_error_and_leaves_nothing(
         "import": ["import", str(folder / name), *own],
         "fetch": ["fetch", recipe.name, "--from", str(folder)],
     }
-    assert main(["bundle", *arguments[command]]) == 1
-    output = capsys.readouterr().err
+    output = called("bundle", *arguments[command], code=1).stderr
     assert f"{name}: the process that reads it failed: killed by SIGSEGV" in output
     assert [path for path in data.root.rglob("*") if path.is_file()] == [data.root / "lock"]
     assert list(data.bundles.iterdir()) == []

@@ -137,12 +137,11 @@ def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(forged,
 
 
 def test_an_unpacked_published_bundle_is_reported_as_not_verified(
-    fetch, recipe, data, tmp_path, capsys
+    fetch, recipe, data, tmp_path, called
 ):
     honest = fetch(recipe, data=DataFolder(tmp_path / "elsewhere"))
     pack_bundle(honest, tmp_path / "packed.tar")
-    assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
-    output = capsys.readouterr().err
+    output = called("bundle", "unpack", tmp_path / "packed.tar", code=0).stderr
     assert "virnucpro-500 was packed on another machine" in output
     assert f"remove {data.bundle(recipe.name)} and run: virnucpro" in output
     fetch.stages.clear()

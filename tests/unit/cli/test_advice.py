@@ -21,13 +21,12 @@ def test_other_errors_advise_another_folder_or_nothing():
     assert "ulimit -v" in advice_for(MemoryError(), resumable=True)
 
 
-def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, capsys):
+def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, called):
     def full(*_: object, **_keywords: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("virnucpro.run.embed_job.embed_job", full)
-    assert main(["embed", "a.fa", "-o", "b", "-e", "c"]) == 1
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in called("embed", "a.fa", "-o", "b", "-e", "c", code=1).stderr
 
 
 def test_a_deleted_working_directory_is_named(tmp_path, monkeypatch):

@@ -32,9 +32,8 @@ def test_a_command_line_imports_its_own_command_only():
     assert names == ["virnucpro.cli.commands.predict_command"], done.stderr
 
 
-def test_an_error_shows_control_characters_as_escapes(capsys):
-    assert main(["bundle", "show", "no\x1b[2J\rsuch"]) == 64
-    printed = capsys.readouterr().err
+def test_an_error_shows_control_characters_as_escapes(called):
+    printed = called("bundle", "show", "no\x1b[2J\rsuch", code=64).stderr
     assert r"no\x1b[2J\rsuch: there is no such bundle" in printed
 
 
@@ -60,9 +59,8 @@ def test_an_error_shows_control_characters_as_escapes(capsys):
         ["parity", "-n", "100001", "--fasta", "tests/data/example.fa"],
     ],
 )
-def test_unknown_names_are_wrong_usage_in_one_line(command, capsys):
-    assert main(command) == 64
-    printed = capsys.readouterr().err
+def test_unknown_names_are_wrong_usage_in_one_line(command, called):
+    printed = called(*command, code=64).stderr
     assert printed.startswith("virnucpro: error: ")
     assert printed.count("\n") == 1
     assert len(printed) < 300
@@ -158,7 +156,7 @@ def test_no_help_text_states_a_default_twice(called):
         ("launch --input-dir {folder} -o {run}", False),
     ],
 )
-def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, capsys, monkeypatch):
+def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, called, monkeypatch):
     def refused(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -169,8 +167,7 @@ def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, ca
     other.write_text("".join(f">{n}\n{''.join(draw('ACGT', k=4000))}\n" for n in range(5)))
     monkeypatch.setattr(fcntl, "fcntl", refused)
     places = {"fasta": fasta, "other": other, "run": tmp_path / "run", "folder": tmp_path / "in"}
-    assert main(command.format(**places).split()) == 1
-    printed = capsys.readouterr().err
+    printed = called(*command.format(**places).split(), code=1).stderr
     assert "its file system has no file locks" in printed
     assert ("add --no-lock" in printed) == advised
 
@@ -184,25 +181,22 @@ def test_more_threads_than_cpus_are_refused(command, called):
 
 
 @pytest.mark.parametrize("lengths", ["100000000", "1-5001", "9" * 5000])
-def test_lengths_that_take_all_memory_are_refused(lengths, capsys):
-    assert main(["bench", "--lengths", lengths]) == 64
-    printed = capsys.readouterr().err
+def test_lengths_that_take_all_memory_are_refused(lengths, called):
+    printed = called("bench", "--lengths", lengths, code=64).stderr
     assert "up to 5,000" in printed
     assert len(printed) < 250
 
 
 @pytest.mark.parametrize("command", [["parity", "--fasta"], ["predict", "-q", "-o", "nowhere"]])
-def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, capsys, monkeypatch):
+def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, called, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main([*command, str(tmp_path / "none.fa")]) == 1
-    printed = capsys.readouterr().err
+    printed = called(*command, tmp_path / "none.fa", code=1).stderr
     assert printed.count("\n") == 1
     assert "check its path" in printed
 
 
-def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, capsys):
-    assert main(["predict", "x.fa", "-o", str(tmp_path / "run"), "-b", str(tmp_path)]) == 1
-    printed = capsys.readouterr().err
+def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, called):
+    printed = called("predict", "x.fa", "-o", tmp_path / "run", "-b", tmp_path, code=1).stderr
     assert "A bundle is a folder with a bundle.json" in printed
     assert printed.count("\n") == 1
 
@@ -214,12 +208,11 @@ def test_a_bundle_is_packed_into_an_existing_folder_only(place, tmp_path, capsys
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parity_reports_fewer_items_than_requested(tmp_path, capsys):
+def test_parity_reports_fewer_items_than_requested(tmp_path, called):
     path = tmp_path / "few.fa"
     path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
     words = ["parity", "--fasta", str(path), "-n", "50", "--device", "cpu", "-b", "mini-deep"]
-    assert main(words) == 0
-    assert "few.fa has only 4 items, but 50 were requested." in capsys.readouterr().err
+    assert "few.fa has only 4 items, but 50 were requested." in called(*words, code=0).stderr
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from virnucpro.report.citations import PUBLICATIONS
 DOI = re.compile(r"10\.\d+/[\w.]+\w")
 
 
-def test_cite_prints_what_the_citation_file_lists(capsys):
-    assert main(["cite"]) == 0
-    printed = DOI.findall(capsys.readouterr().out)
+def test_cite_prints_what_the_citation_file_lists(called):
+    printed = DOI.findall(called("cite", code=0).stdout)
     listed = DOI.findall((Path(__file__).parents[3] / "CITATION.cff").read_text())
     assert printed == listed == [DOI.findall(text)[0] for text in PUBLICATIONS.values()]
 

@@ -357,15 +357,14 @@ def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
 
 
 def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
-    workers, files, tmp_path, capsys, monkeypatch
+    workers, files, tmp_path, called, monkeypatch
 ):
     monkeypatch.setattr(watchdog, "STACKS_GRACE_S", 0.3)
     folder = files(done="ok", hangs="sleep 60", slow="slowly 12")
     command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
     command += ["-o", str(tmp_path / "out")]
     command += ["--worker", "launch_workers:Obedient", "--progress-timeout", "0.5"]
-    assert main([*command, "--max-attempts", "1"]) == 2
-    assert "3 files: 2 done, 1 failed" in capsys.readouterr().err
+    assert "3 files: 2 done, 1 failed" in called(*command, "--max-attempts", "1", code=2).stderr
     content = json.loads((tmp_path / "out" / "launch.json").read_text())
     rows = {Path(one["file"]).stem: one for one in content["files"]}
     assert {name: (row["status"], row["attempts"]) for name, row in rows.items()} == {
