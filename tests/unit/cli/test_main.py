@@ -18,6 +18,7 @@ from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.runtime.signals import StopRequested
 
+MORE_THREADS = len(os.sched_getaffinity(0)) + 1
 MINI = Path(bundles.__path__[0]) / "mini"
 
 
@@ -32,38 +33,50 @@ def test_a_command_line_imports_its_own_command_only():
     assert names == ["virnucpro.cli.commands.predict_command"], done.stderr
 
 
-def test_an_error_shows_control_characters_as_escapes(called):
-    printed = called("bundle", "show", "no\x1b[2J\rsuch", code=64).stderr
-    assert r"no\x1b[2J\rsuch: there is no such bundle" in printed
+EXAMPLE = str(Path("tests/data/example.fa").absolute())
+UNKNOWN = [
+    "bundle show nosuch",
+    "bundle fetch nosuch",
+    "bench -m nosuch",
+    "bench -b nosuch",
+    "parity -b nosuch",
+    "parity --device mps",
+    "bench --device meta",
+    "bundle verify mini-deep --golden --device bogus",
+    "predict x.fa -o nowhere -b nosuch",
+    "embed x.fa -o nowhere -e nosuch/protein",
+    "embed x.fa -o nowhere -e nosuch",
+    "embed x.fa -o nowhere -e ./nosuch.pt",
+    "embed x.fa -o nowhere -e /nosuch/x.pt",
+    "embed x.fa -o nowhere -e mini-deep/rna",
+    "parity -e nosuch",
+    "parity -n 99999999999999",
+    f"parity -n 100001 --fasta {EXAMPLE}",
+]
+NOT_ACCEPTED = [
+    *((command, 64, "") for command in UNKNOWN),
+    ("bundle show no\x1b[2J\x7fsuch", 64, r"no\x1b[2J\x7fsuch: there is no such bundle"),
+    *((f"bench --lengths {one}", 64, "up to 5,000") for one in (10**8, "1-5001", "9" * 5000)),
+    ("parity --fasta none.fa", 1, "check its path"),
+    ("predict -q -o nowhere none.fa", 1, "check its path"),
+    ("predict x.fa -o run -b .", 1, "A bundle is a folder with a bundle.json"),
+    ("bundle pack mini -o .", 64, "name of another file"),
+    ("bundle pack mini -o none/mini.tar", 64, "name of another file"),
+]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["bundle", "show", "nosuch"],
-        ["bundle", "fetch", "nosuch"],
-        ["bench", "-m", "nosuch"],
-        ["bench", "-b", "nosuch"],
-        ["parity", "-b", "nosuch"],
-        ["parity", "--device", "mps"],
-        ["bench", "--device", "meta"],
-        ["bundle", "verify", "mini-deep", "--golden", "--device", "bogus"],
-        ["predict", "x.fa", "-o", "nowhere", "-b", "nosuch"],
-        ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
-        *(
-            ["embed", "x.fa", "-o", "nowhere", "-e", name]
-            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini-deep/rna")
-        ),
-        ["parity", "-e", "nosuch"],
-        ["parity", "-n", "99999999999999"],
-        ["parity", "-n", "100001", "--fasta", "tests/data/example.fa"],
-    ],
-)
-def test_unknown_names_are_wrong_usage_in_one_line(command, called):
-    printed = called(*command, code=64).stderr
+@pytest.mark.parametrize(("command", "code", "text"), NOT_ACCEPTED, ids=lambda one: str(one)[:60])
+def test_an_error_is_one_line_that_names_the_cause(
+    command, code, text, tmp_path, called, monkeypatch
+):
+    """Without advice on outputs that are not the cause."""
+    monkeypatch.chdir(tmp_path)
+    printed = called(*command.split(" "), code=code).stderr
     assert printed.startswith("virnucpro: error: ")
+    assert text in printed
     assert printed.count("\n") == 1
     assert len(printed) < 300
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -121,6 +134,10 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
         ),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
+        *(  # torch aborts the process if the system refuses to start a thread
+            ([*command, "-t", MORE_THREADS], f"virnucpro {command[0]}", "CPUs of this process")
+            for command in (["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"])
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_nearest_word_and_the_way_to_help(
@@ -170,42 +187,6 @@ def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, ca
     printed = called(*command.format(**places).split(), code=1).stderr
     assert "its file system has no file locks" in printed
     assert ("add --no-lock" in printed) == advised
-
-
-@pytest.mark.parametrize("command", [["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"]])
-def test_more_threads_than_cpus_are_refused(command, called):
-    """torch aborts the process if the system refuses to start a thread."""
-    done = called(*command, "-t", len(os.sched_getaffinity(0)) + 1)
-    assert done.returncode == 64
-    assert "CPUs of this process" in done.stderr
-
-
-@pytest.mark.parametrize("lengths", ["100000000", "1-5001", "9" * 5000])
-def test_lengths_that_take_all_memory_are_refused(lengths, called):
-    printed = called("bench", "--lengths", lengths, code=64).stderr
-    assert "up to 5,000" in printed
-    assert len(printed) < 250
-
-
-@pytest.mark.parametrize("command", [["parity", "--fasta"], ["predict", "-q", "-o", "nowhere"]])
-def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, called, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    printed = called(*command, tmp_path / "none.fa", code=1).stderr
-    assert printed.count("\n") == 1
-    assert "check its path" in printed
-
-
-def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, called):
-    printed = called("predict", "x.fa", "-o", tmp_path / "run", "-b", tmp_path, code=1).stderr
-    assert "A bundle is a folder with a bundle.json" in printed
-    assert printed.count("\n") == 1
-
-
-@pytest.mark.parametrize("place", ["", "none/mini.tar"])
-def test_a_bundle_is_packed_into_an_existing_folder_only(place, tmp_path, capsys):
-    assert main(["bundle", "pack", "mini", "-o", str(tmp_path / place)]) == 64
-    assert "name of another file" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_parity_reports_fewer_items_than_requested(tmp_path, called):
