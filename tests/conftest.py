@@ -350,7 +350,7 @@ def reading_here(monkeypatch):
 
 @pytest.fixture
 def virnucpro():
-    """Return a function that runs the command line in another process, and returns that."""
+    """Return a function that runs the command line in another process; see `run_captured`."""
 
     def run(*arguments, **options) -> subprocess.CompletedProcess[str]:
         return run_captured(sys.executable, "-m", "virnucpro", *arguments, **options)

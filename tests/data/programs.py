@@ -14,10 +14,21 @@ PREDICT = ["predict", "--embeddings=fp16"]
 """A run that writes every file that comparisons of runs read."""
 
 
-def run_captured(*words, **options) -> subprocess.CompletedProcess[str]:
-    """Run a program; return its exit code, standard output and standard error."""
+def run_captured(*words, code=None, **options) -> subprocess.CompletedProcess[str]:
+    """Run a program; return its exit code, standard output and standard error.
+
+    It fails if the exit code is not `code`, if one is given.
+    """
     defaults = {"capture_output": True, "text": True, "timeout": 100}
-    return subprocess.run([*map(str, words)], check=False, **defaults | options)
+    done = subprocess.run([*map(str, words)], check=False, **defaults | options)
+    assert code in (None, done.returncode), done.stderr
+    return done
+
+
+def started(*words, **options) -> subprocess.Popen[str]:
+    """Start a program that leads a session; its standard error can be read."""
+    defaults = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    return subprocess.Popen([*map(str, words)], **defaults | options)
 
 
 def with_fault(fired, **plan) -> list[str]:

@@ -6,7 +6,6 @@ import math
 import pytest
 from safetensors.torch import load, save
 
-pytestmark = pytest.mark.timeout(110)
 OUTPUTS = ("predictions.tsv", "windows.tsv", "missing.tsv", "embeddings.h5")
 
 

@@ -11,7 +11,6 @@ import pytest
 from cases import slow
 from programs import VIRNUCPRO, run_captured
 
-pytestmark = pytest.mark.timeout(110)
 STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
 ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
 

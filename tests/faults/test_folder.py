@@ -10,8 +10,6 @@ from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.writer import ShardWriter
 
-pytestmark = pytest.mark.timeout(110)
-
 
 def content(folder):
     return {

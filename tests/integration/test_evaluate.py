@@ -16,7 +16,7 @@ import virnucpro
 from virnucpro.bundles import published
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts", "one_process")]
+pytestmark = pytest.mark.usefixtures("fonts", "one_process")
 
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 LENGTHS = ("--lengths", "300,1000")

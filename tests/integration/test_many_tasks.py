@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import h5py
 import pytest
 from cases import TWO_THREADS, slow
-from programs import VIRNUCPRO, stuck_after, wait_until
+from programs import VIRNUCPRO, started, stuck_after, wait_until
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -96,14 +95,8 @@ def killed(killed_once, tmp_path):
 
 def work(folder, task="0/1", *options, program=VIRNUCPRO):
     """Start a task in a process of its own."""
-    command = [*program, "work", folder, "--task", task, *options]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [*map(str, command), *(() if "--devices" in options else ("--devices", "cpu:1"))],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [*program, "work", folder, "--task", task, "--devices", "cpu:1", *options]
+    return started(*command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 def work_here(folder, task="0/1", *options):

@@ -10,7 +10,7 @@ from samples import read_table
 
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.shared, pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = [pytest.mark.shared, pytest.mark.usefixtures("one_process")]
 HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
 START, LENGTH = 40_250, 30_000
 FILES = (

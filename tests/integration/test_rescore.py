@@ -20,7 +20,7 @@ from virnucpro.run.predict_job import predict_job
 from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = pytest.mark.usefixtures("one_process")
 TABLES = ("predictions.tsv", "windows.tsv")
 
 
@@ -324,13 +324,6 @@ def test_a_classifier_that_does_not_fit_is_refused(
     words = ["rescore", str(run), "-b", bundle, "-o", str(tmp_path / "new"), "-q"]
     assert reason in called(*words, code=code).stderr
     assert not (tmp_path / "new").exists()
-
-
-def test_a_rule_that_the_bundle_cannot_apply_is_refused_before_any_work(fasta, tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert begin(fasta, folder, "-b", "mini-deep", "--preset", "sensitive") == 64
-    assert "no calibration" in capsys.readouterr().err
-    assert not folder.exists()
 
 
 def test_an_unprintable_change_is_a_warning(run, monkeypatch, capsys):

@@ -301,12 +301,3 @@ def test_a_bundle_is_not_packed_into_a_bundles_folder(bundle_folder, tmp_path, n
             pack_bundle(bundle, folder / name)
     assert open_bundle(str(bundle_folder)) == bundle
     open_bundle(str(other))
-
-
-def test_pack_refuses_standard_output(bundle_folder, capsys, tmp_path, monkeypatch):
-    from virnucpro.cli.main import main
-
-    monkeypatch.chdir(tmp_path)
-    assert main(["bundle", "pack", str(bundle_folder), "-o", "-"]) == 64
-    assert "cannot write to standard output" in capsys.readouterr().err
-    assert not (tmp_path / "-").exists()

@@ -260,22 +260,6 @@ def test_a_missing_file_is_named(data, files, own, tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["import", "500_model.pth", "--encoders", ""],
-        ["import", "500_model.pth", "--name", ""],
-        ["import", ""],
-        ["fetch", "virnucpro-500", "--from", ""],
-        ["show", ""],
-        ["unpack", ""],
-        ["pack", "mini", "-o", ""],
-    ],
-)
-def test_empty_arguments_are_refused(data, called, arguments):
-    assert "is empty" in called("bundle", *arguments, code=64).stderr
-
-
 def test_fetch_from_a_file_is_refused(data, files, recipe, capsys):
     assert main(["bundle", "fetch", recipe.name, "--from", str(files / "config.json")]) == 1
     assert "config.json: is not a folder. Give a folder" in capsys.readouterr().err

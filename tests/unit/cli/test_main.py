@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from doubles import open_run
 from programs import run_captured
 
 from virnucpro import bundles
-from virnucpro.cli.main import main
+from virnucpro.cli.main import advice_for, main
+from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.runtime.signals import StopRequested
@@ -62,6 +64,18 @@ NOT_ACCEPTED = [
     ("predict x.fa -o run -b .", 1, "A bundle is a folder with a bundle.json"),
     ("bundle pack mini -o .", 64, "name of another file"),
     ("bundle pack mini -o none/mini.tar", 64, "name of another file"),
+    ("bundle pack mini -o -", 64, "cannot write to standard output"),
+    (f"predict {EXAMPLE} -o run --devices foo", 64, "foo"),
+    (f"predict {EXAMPLE} -o run --window 59", 64, "fewer than 60 bases"),
+    (f"predict {EXAMPLE} -o run -b mini-deep --preset sensitive", 64, "no calibration"),
+    ("embed x.faa -o run -e mini-deep/protein --layer 3", 64, "mini-esm2 has 1 layers"),
+    ("embed x.faa -o run -e mini-deep/protein --long truncate", 64, "needs --max-length"),
+    ("embed x.faa -o run -e protein", 64, "BUNDLE/VIEW"),
+    ("embed x.faa -o run -e mini-deep/sound", 64, "mini-deep/protein"),
+    ("embed x.faa -o run -e none/protein", 64, "no such bundle"),
+    ("embed x.faa -o run -e a/b", 64, "(hf download a/b --local-dir DIR), then give DIR"),
+    ("embed x.faa -o run -e gone/esm2_mine.pt", 64, "no such bundle"),
+    ("embed x.faa -o run -e virnucpro-500/esm2", 64, "bundle fetch virnucpro-500"),
 ]
 
 
@@ -93,6 +107,12 @@ def test_an_error_is_one_line_that_names_the_cause(
         "bundle show",
         "bundle verify",
         "bundle pack -o out",
+        "bundle pack mini -o",
+        "bundle import 500_model.pth --encoders",
+        "bundle import 500_model.pth --name",
+        "bundle import",
+        "bundle fetch virnucpro-500 --from",
+        "bundle unpack",
         "status",
         "verify",
         "aggregate",
@@ -103,8 +123,7 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
     bundle = shutil.copytree(MINI, tmp_path / "mini")
     monkeypatch.chdir(bundle)
     before = sorted(bundle.iterdir())
-    done = called(*command.split(), "")
-    assert done.returncode == 64
+    done = called(*command.split(), "", code=64)
     assert "is empty" in done.stderr
     assert sorted(bundle.iterdir()) == before
 
@@ -143,8 +162,7 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
 def test_wrong_usage_is_one_line_with_the_nearest_word_and_the_way_to_help(
     command, prog, message, called
 ):
-    done = called(*command)
-    assert done.returncode == 64
+    done = called(*command, code=64)
     (error, details) = done.stderr.splitlines()
     assert error.startswith(f"{prog}: error: ")
     assert message in error
@@ -231,3 +249,94 @@ def test_the_advice_after_a_stop_names_no_option_that_the_command_lacks(
 def test_aggregate_names_the_command_that_computes_missing_rows(prepared, capsys):
     assert main(["aggregate", str(prepared)]) == 2
     assert "rerun the command of the run with --resume" in capsys.readouterr().err
+
+
+# --- advice
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE])
+def test_resume_is_advised_for_commands_that_have_it(code):
+    error = OSError(code, "x")
+    assert advice_for(error, resumable=True).endswith(", then rerun the command with --resume")
+    assert advice_for(error, resumable=False).endswith(", then rerun the command")
+
+
+def test_other_errors_advise_another_folder_or_nothing():
+    assert "choose another" in advice_for(OSError(errno.EROFS, "x"), resumable=False)
+    assert advice_for(OSError(errno.ELOOP, "x"), resumable=True) is None
+    assert advice_for(OSError("x"), resumable=True) is None
+    assert "ulimit -v" in advice_for(MemoryError(), resumable=True)
+
+
+def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, called):
+    def full(*_: object, **_keywords: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("virnucpro.run.embed_job.embed_job", full)
+    assert "--resume" in called("embed", "a.fa", "-o", "b", "-e", "c", code=1).stderr
+
+
+def test_a_deleted_working_directory_is_named(tmp_path, monkeypatch):
+    missing = OSError(errno.ENOENT, "No such file or directory")
+    assert "check that the folder exists" in advice_for(missing, resumable=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "working directory was deleted" in advice_for(missing, resumable=False)
+
+
+def test_a_link_without_a_target_is_named(tmp_path, capsys):
+    (tmp_path / "out").symlink_to("nowhere")
+    fasta = str(Path("tests/data/example.fa").absolute())
+    assert main(["predict", fasta, "-o", str(tmp_path / "out"), "-q"]) == 1
+    assert f"{tmp_path / 'out'} is a symbolic link without a target" in capsys.readouterr().err
+    assert main(["frames", fasta, "-o", str(tmp_path / "out")]) == 1
+    assert "is a symbolic link without" in capsys.readouterr().err
+
+
+def test_an_unreadable_file_is_not_taken_for_a_folder_that_is_not_writable(tmp_path, monkeypatch):
+    path = tmp_path / "closed"
+    path.write_text("")
+    denied = OSError(errno.EACCES, "Permission denied", str(path))
+    assert "writable" in advice_for(denied, resumable=True)
+    monkeypatch.setattr(os, "access", lambda part, *_, **__: part != str(path))
+    assert f"chmod a+r {path}" in advice_for(denied, resumable=True)
+    assert "writable" in advice_for(OSError(errno.EACCES, "x", str(tmp_path)), resumable=False)
+
+
+# --- cite and completion
+
+
+DOI = re.compile(r"10\.\d+/[\w.]+\w")
+
+
+def test_cite_prints_what_the_citation_file_lists(called):
+    printed = DOI.findall(called("cite", code=0).stdout)
+    listed = DOI.findall((Path(__file__).parents[3] / "CITATION.cff").read_text())
+    assert printed == listed == [DOI.findall(text)[0] for text in PUBLICATIONS.values()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_knows_commands_and_options(shell, capsys, tmp_path):
+    assert main(["completion", shell]) == 0
+    script = tmp_path / f"script.{shell}"
+    script.write_text(capsys.readouterr().out)
+    for word in ("predict", "rescore", "prevalence"):
+        assert word in script.read_text()
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", script], check=True)
+
+
+def test_bash_completes_an_option(capsys, tmp_path):
+    if not shutil.which("bash"):
+        pytest.skip("needs bash")
+    main(["completion", "bash"])
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    program = (
+        f"source {script}; COMP_WORDS=(virnucpro predict --prec); COMP_CWORD=2; "
+        'function=$(complete -p virnucpro | sed "s/.*-F \\([^ ]*\\).*/\\1/"); '
+        '$function; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["--precision"]
