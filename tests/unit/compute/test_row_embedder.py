@@ -201,16 +201,9 @@ def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(cuda):
     torch.cuda.synchronize()
 
 
-def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, monkeypatch):
+def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, memory):
     plain, _ = through_one_encoder(protein_encoder, index, prefetch=False)
-    encode = TorchEncoder.encode
-
-    def limited(self, batch):
-        if batch.total > 200:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
-        return encode(self, batch)
-
-    monkeypatch.setattr(TorchEncoder, "encode", limited)
+    memory(200)
     split, watch = through_one_encoder(protein_encoder, index, prefetch=True)
     np.testing.assert_allclose(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS

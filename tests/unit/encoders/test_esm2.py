@@ -219,35 +219,35 @@ BARE = "emb_layer_norm_after.weight"
 NORM = f"encoder.sentence_encoder.{BARE}"
 
 
+def with_tensors(tensors):
+    return lambda content: content["model"].update(tensors)
+
+
+def with_too_many_layers(content):
+    content["cfg"]["model"].encoder_layers = 10**9
+
+
 @pytest.mark.parametrize(
-    ("tensors", "message"),
+    ("change", "message"),
     [
-        ({3: torch.zeros(1)}, "entry 3 is not a plain named tensor"),
-        ({NORM: "x"}, f"'{NORM}' is not a plain named tensor"),
-        ({NORM: torch.ones(32).to_sparse()}, f"'{NORM}' is not a plain"),
-        ({NORM: torch.ones(32, device="meta")}, f"'{NORM}' is not a plain"),
-        ({BARE: torch.zeros(32)}, f"two tensors with the name '{BARE}'"),
-        ({NORM: torch.ones(32).to(torch.float8_e5m2)}, "quantised"),
+        (with_tensors({3: torch.zeros(1)}), "entry 3 is not a plain named tensor"),
+        (with_tensors({NORM: "x"}), f"'{NORM}' is not a plain named tensor"),
+        (with_tensors({NORM: torch.ones(32).to_sparse()}), f"'{NORM}' is not a plain"),
+        (with_tensors({NORM: torch.ones(32, device="meta")}), f"'{NORM}' is not a plain"),
+        (with_tensors({BARE: torch.zeros(32)}), f"two tensors with the name '{BARE}'"),
+        (with_tensors({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
+        (with_too_many_layers, "1,000,000,000 layers"),
     ],
-    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers"],
+    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers", "layers"],
 )
-def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, tensors, message):
+def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, change, message):
     path, _ = fair_esm()
     content = torch.load(path, weights_only=False)
-    content["model"].update(tensors)
+    change(content)
     torch.save(content, path)
     with pytest.raises(BundleError, match=rf"esm2_tiny\.pt.*{message}.*") as caught:
         open_spec(path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_setting_of_too_many_layers_is_refused_at_once(fair_esm):
-    path, _ = fair_esm()
-    content = torch.load(path, weights_only=False)
-    content["cfg"]["model"].encoder_layers = 10**9
-    torch.save(content, path)
-    with pytest.raises(BundleError, match=r"1,000,000,000 layers"):
-        open_spec(path)
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
@@ -276,17 +276,12 @@ def test_a_flipped_bit_is_detected_by_the_checksums_of_the_file(fair_esm):
 
 
 @pytest.mark.parametrize("change", [{"attention_heads": 2}, {"token_dropout": False}])
-def test_settings_without_effect_on_shapes_are_compared(fair_esm, change):
+def test_settings_without_effect_on_shapes_are_compared_and_missing_weights_named(fair_esm, change):
     path, _ = fair_esm()
     spec = open_spec(path)
     other = dataclasses.replace(spec, config={**spec.config, **change})
     with pytest.raises(BundleError, match=r"esm2_tiny\.pt.*same model"):
         load_encoder(other)
-
-
-def test_missing_weights_are_named(fair_esm):
-    path, _ = fair_esm()
-    spec = open_spec(path)
     path.unlink()
     with pytest.raises(BundleError, match=r"esm2_tiny\.pt.*Get the file again"):
         load_encoder(spec)

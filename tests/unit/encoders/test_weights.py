@@ -59,12 +59,9 @@ def test_weights_too_large_for_fp16_are_refused_only_at_fp16(with_number, archit
         load_encoder(spec, "cpu", precision)
 
 
-def test_weights_too_large_for_bf16_are_refused_at_bf16(with_number):
+def test_the_largest_numbers_of_bf16_and_of_tensors_kept_at_fp32(with_number):
     spec = with_number(LINEAR, 3.4e38)  # the maximum of bf16 is 3.39e38
     with pytest.raises(BundleError, match=r"maximum of bf16 is 3\.39e\+38. Use --precision fp32\."):
         load_encoder(spec, "cpu", "bf16")
     load_encoder(spec, "cpu", "fp32")
-
-
-def test_tensors_kept_at_fp32_may_exceed_half_precision(with_number):
     load_encoder(with_number(EMBEDDING, 7e4), "cpu", "fp16")
