@@ -17,7 +17,6 @@ from esm_models import fair_esms_own, fair_esms_vectors
 from programs import wait_until
 
 from virnucpro.bundles import published
-from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
@@ -31,13 +30,6 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("one_process")]
 SHORT_TIMEOUTS = Patience(attempts=3, first_wait=0.0, longest_wait=0.05, silence=0.3)
 VIEWS = ["nucleotide", "protein"]
 DATA = str(Path(__file__).parents[1] / "data")
-
-
-@pytest.fixture(scope="module")
-def published_files(stand_ins, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("published")
-    stand_ins.publish(folder)
-    return folder
 
 
 @pytest.fixture
@@ -56,19 +48,6 @@ def server(published_files, tmp_path, monkeypatch):
         for home in published.HOMES.values():
             monkeypatch.setenv(home.mirror_variable, running.url)
         yield running
-
-
-@pytest.fixture
-def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    return DataFolder(tmp_path / "data")
-
-
-@pytest.fixture
-def recipe(stand_ins, published_files, monkeypatch):
-    made = stand_ins.recipe_of_files(published_files)
-    monkeypatch.setitem(published._RECIPES, made.name, made)
-    return made
 
 
 @pytest.fixture
@@ -156,15 +135,8 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     torch.testing.assert_close(written, scores, rtol=0, atol=1e-5)
 
 
-TRANSIENT = [
-    "ends_early",
-    "stalls",
-    "closes_connection",
-    "malformed_answer",
-    "chunked_ends_early",
-    503,
-    429,
-]
+TRANSIENT = ["ends_early", "stalls", "closes_connection", "malformed_answer"]
+TRANSIENT += ["chunked_ends_early", 503, 429]
 
 
 @pytest.mark.parametrize(

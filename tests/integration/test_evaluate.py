@@ -13,7 +13,6 @@ from cases import slow
 from samples import read_table
 
 import virnucpro
-from virnucpro.bundles import published
 from virnucpro.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("fonts", "one_process")
@@ -257,16 +256,12 @@ def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_bundle_in_the_published_format_is_compared_with_mini(
-    labels, stand_ins, tmp_path, monkeypatch, tables
+@pytest.mark.usefixtures("data")
+def test_a_published_bundle_is_compared_with_mini(
+    labels, recipe, published_files, tmp_path, tables
 ):
-    files, folder = tmp_path / "files", tmp_path / "out"
-    files.mkdir()
-    stand_ins.publish(files)
-    recipe = stand_ins.recipe_of_files(files)
-    monkeypatch.setitem(published._RECIPES, recipe.name, recipe)
-    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    assert main(["bundle", "fetch", recipe.name, "--from", str(files)]) == 0
+    folder = tmp_path / "out"
+    assert main(["bundle", "fetch", recipe.name, "--from", str(published_files)]) == 0
     assert evaluate(labels, folder, "-b", "mini", "-b", recipe.name, "--lengths", "300") == 0
     assert {row["tool"] for row in tables(folder / "evaluation.tsv")} == {"mini", recipe.name}
     assert tables(folder / "paired.tsv")[0]["tool"] == recipe.name

@@ -15,7 +15,7 @@ import h5py
 import pytest
 from cases import TWO_THREADS, slow
 from programs import VIRNUCPRO, started, stuck_after, wait_until
-from samples import random_records
+from samples import copy_of, random_records
 
 from virnucpro.cli.main import main
 from virnucpro.compute.rounds import read_latest_round, write_round
@@ -55,10 +55,7 @@ def planned_once(fasta, tmp_path_factory):
     return folder / "run"
 
 
-@pytest.fixture
-def planned(planned_once, tmp_path):
-    """A copy of the planned run."""
-    return shutil.copytree(planned_once, tmp_path / "run", symlinks=True)
+planned = copy_of("planned_once")
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +67,7 @@ def computed_once(planned_once, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def computed(computed_once, tmp_path):
-    """A copy of the computed run."""
-    return shutil.copytree(computed_once, tmp_path / "run", symlinks=True)
+computed = copy_of("computed_once")
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +81,7 @@ def killed_once(planned_once, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def killed(killed_once, tmp_path):
-    """A copy of the run with a killed task."""
-    return shutil.copytree(killed_once, tmp_path / "run", symlinks=True)
+killed = copy_of("killed_once")
 
 
 def work(folder, task="0/1", *options, program=VIRNUCPRO):

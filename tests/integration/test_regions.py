@@ -2,11 +2,10 @@
 
 import gzip
 import json
-import shutil
 
 import pytest
 from cases import mostly_slow
-from samples import read_table
+from samples import copy_of, read_table
 
 from virnucpro.cli.main import main
 
@@ -51,9 +50,7 @@ def finished(chimera, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "run")
+run = copy_of("finished")
 
 
 def contents(folder, names=(*FILES, "predictions.tsv")):

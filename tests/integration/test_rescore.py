@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from cases import mostly_slow
 from safetensors.torch import load_file, save_file
-from samples import files_in
+from samples import copy_of, files_in
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
@@ -51,10 +51,7 @@ def finished(fasta, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(finished, tmp_path):
-    """A copy of a run with the default rule."""
-    return shutil.copytree(finished, tmp_path / "run")
+run = copy_of("finished")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from samples import files_in
+from samples import copy_of, files_in
 
 from virnucpro.cli.main import main
 from virnucpro.run.manifest import read_manifest, write_manifest
@@ -33,9 +33,7 @@ def finished(tmp_path_factory, gene):
     return folder
 
 
-@pytest.fixture
-def run(finished, tmp_path):
-    return Path(shutil.copytree(finished, tmp_path / "run"))
+run = copy_of("finished")
 
 
 @pytest.mark.parametrize(
@@ -79,39 +77,27 @@ def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, called):
     assert path.read_text() == f">gene\n{GENE}\n"
 
 
+FILES = "run.json run.lock status.json predictions.tsv missing.tsv embeddings.h5 index/bases.npy"
+FILES += " logs/coordinator.log logs/rank-0000.log"
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        "run.json",
-        "run.lock",
-        "status.json",
-        "predictions.tsv",
-        "missing.tsv",
-        "embeddings.h5",
-        "index/bases.npy",
-        "logs/coordinator.log",
-        "logs/rank-0000.log",
-    ],
+    ("name", "make"),
+    [*((name, os.mkfifo) for name in FILES.split()), ("predictions.tsv", Path.mkdir)],
 )
-def test_a_named_pipe_in_the_place_of_a_file_is_refused(run, gene, name, called):
+def test_a_pipe_or_folder_in_the_place_of_a_file_is_refused(run, gene, name, make, called):
     path = run / name
     path.unlink(missing_ok=True)
-    os.mkfifo(path)
+    make(path)
     for command in (
-        ["status", str(run)],
-        ["verify", str(run)],
-        ["verify", str(run), "--repair"],
-        ["aggregate", str(run)],
-        ["predict", gene, "-o", str(run), "--resume"],
-        ["predict", gene, "-o", str(run), "--force"],
+        ["status", run],
+        ["verify", run],
+        ["verify", run, "--repair"],
+        ["aggregate", run],
+        ["predict", gene, "-o", run, "--resume"],
+        ["predict", gene, "-o", run, "--force"],
     ):
         assert f"{path} is not a regular file. Remove it" in called(*command, code=1).stderr
-
-
-def test_a_folder_in_the_place_of_a_file_is_refused(run, called):
-    (run / "predictions.tsv").unlink()
-    (run / "predictions.tsv").mkdir()
-    assert "predictions.tsv is not a regular file" in called("verify", run, code=1).stderr
 
 
 @pytest.mark.parametrize(
