@@ -72,9 +72,7 @@ def test_a_run_survives_broken_streams(redirection, predict, undisturbed, tmp_pa
 
 
 @pytest.mark.parametrize("n_lines", [1, slow(3)])
-def test_a_run_survives_a_reader_that_leaves(
-    n_lines, predict, undisturbed, tmp_path, difference_of
-):
+def test_a_run_survives_a_lost_reader(n_lines, predict, undisturbed, tmp_path, difference_of):
     lines, code = read_lines(predict, n_lines)
     assert all(line.startswith("[virnucpro] ") for line in lines)
     assert code == 0
@@ -108,7 +106,7 @@ def test_a_launch_survives_broken_streams(redirection, launch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_lines", [1, 2])
-def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
+def test_a_launch_survives_a_lost_reader(n_lines, launch, tmp_path):
     _, code = read_lines(launch, n_lines)
     assert code == 2
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])

@@ -75,9 +75,7 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_the_reason(
         assert float(new["score"]) == pytest.approx(float(old["score"]), abs=2e-4)
 
 
-def test_a_sequence_too_large_for_any_device_does_not_stop_the_others(
-    called, memory_of, tmp_path, tables
-):
+def test_a_too_large_sequence_does_not_stop_the_others(called, memory_of, tmp_path, tables):
     """It is a unit by itself and the first one, so no batch has fitted before it."""
     memory_of(500)
     fasta, run = tmp_path / "in.faa", tmp_path / "run"

@@ -115,7 +115,7 @@ def test_a_signal_while_tables_are_written(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_killed_at_random_moments_completes(
+def test_a_run_killed_at_any_moment_completes(
     few_fasta, tmp_path, no_orphan, undisturbed, difference_of
 ):
     """Kill each start after another delay, until one completes."""

@@ -120,7 +120,7 @@ def test_each_row_of_the_page_is_true(row, tmp_path, called, monkeypatch):
     [(gzip.compress, "fasta", True), (bytes, "fastq", True), (bz2.compress, "fastq", False)],
     ids=["FASTA, gz, stdin", "FASTQ, stdin", "FASTQ, bz2"],
 )
-def test_invalid_records_are_answered_in_every_format(
+def test_invalid_records_are_answered_in_all_formats(
     pack, form, pipe, tmp_path, tables, capsys, monkeypatch
 ):
     records = [(b"a", GENE), (b"p", b"MKVLEQ"), (b"", b"AC-GT"), (b"a", b"ACGN")]

@@ -182,9 +182,7 @@ LASTING = [
 
 
 @pytest.mark.parametrize(("fault", "message"), LASTING, ids=lambda one: str(one)[:24])
-def test_a_lasting_fault_is_a_clear_error_and_a_rerun_succeeds(
-    fetch, alone, server, data, fault, message
-):
+def test_after_a_lasting_fault_a_rerun_succeeds(fetch, alone, server, data, fault, message):
     server.always["esm2_tiny.pt"] = fault
     with pytest.raises(BundleError, match=message) as caught:
         fetch(recipe=alone)
@@ -371,9 +369,7 @@ with zipfile.ZipFile(sys.argv[1], "w") as archive:
 
 
 @pytest.mark.parametrize("name", ["esm2_tiny.pt", "pytorch_model.bin", "500_model.pth"])
-def test_a_poisoned_pickle_with_the_right_digest_does_not_run(
-    fetch, server, data, stand_ins, tmp_path, name
-):
+def test_a_poisoned_pickle_does_not_run(fetch, server, data, stand_ins, tmp_path, name):
     victim = tmp_path / "victim"
     poisoned = server.folder / name
     poisoned.unlink()

@@ -311,9 +311,7 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
     ],
 )
-def test_errors_before_the_start_have_their_exit_code(
-    folder, tmp_path, called, arguments, code, message
-):
+def test_early_errors_have_their_exit_code(folder, tmp_path, called, arguments, code, message):
     command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
     command += ["-o", str(tmp_path / "out")]
     assert message in called(*command, "-q", *arguments, code=code).stderr

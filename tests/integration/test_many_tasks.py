@@ -321,9 +321,7 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_an_unreadable_heartbeat_blocks_neither_status_nor_merge(
-    planned, alive, fasta, kind, capsys, called
-):
+def test_an_unreadable_heartbeat_blocks_no_command(planned, alive, fasta, kind, capsys, called):
     alive.status_json.unlink()
     (os.mkfifo if kind == "pipe" else os.mkdir)(alive.status_json)
     shutil.copy(planned / "run.json", alive.run_json)

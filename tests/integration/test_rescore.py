@@ -314,7 +314,7 @@ def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp
         ("no-such", (), 64, "no-such"),
     ],
 )
-def test_a_classifier_that_does_not_fit_is_refused(
+def test_a_misfit_classifier_is_refused(
     bundle, options, code, reason, run, fasta, tmp_path, called
 ):
     assert not options or begin(fasta, run, "--force", *options) == 0

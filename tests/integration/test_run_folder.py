@@ -104,9 +104,7 @@ def test_a_pipe_or_folder_in_the_place_of_a_file_is_refused(run, gene, name, mak
     "choice",
     [["--extract", "ambiguous,viral"], ["--compress"], ["--preset", "sensitive"]],
 )
-def test_a_run_whose_new_choice_is_not_written_yet_is_not_complete(
-    run, gene, choice, monkeypatch, called
-):
+def test_a_run_with_an_unwritten_choice_is_not_complete(run, gene, choice, monkeypatch, called):
     def interrupted(*_arguments, **_options):
         raise OSError(errno.ENOSPC, "no space left")
 

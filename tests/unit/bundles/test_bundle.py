@@ -322,9 +322,7 @@ def test_predict_refuses_a_bundle_without_a_classifier(encoders_alone, called, t
     assert "virnucpro embed" in called(*command, code=64).stderr
 
 
-def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
-    bundle_folder, tmp_path, monkeypatch
-):
+def test_installed_bundles_are_found_after_embedded_ones(bundle_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
     for name in ("own", "mini"):
         shutil.copytree(bundle_folder, tmp_path / "data" / "bundles" / name)

@@ -157,9 +157,7 @@ def test_conversion_keeps_types_and_omits_heads(tmp_path, esm2):
         ("tokenizer.json", "{}", ""),
     ],
 )
-def test_invalid_settings_or_another_tokenizer_are_refused(
-    tmp_path, stand_ins, name, content, message
-):
+def test_invalid_settings_or_tokenizers_are_refused(tmp_path, stand_ins, name, content, message):
     stand_ins.write_dnabert_s(tmp_path)
     (tmp_path / name).write_text(content)
     (tmp_path / "out").mkdir()

@@ -220,9 +220,7 @@ def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(scheduler_of):
     assert [prefetch for *_, prefetch in got] == [*[True] * 6, False]
 
 
-def test_a_restarted_rank_gets_the_token_budgets_that_other_ranks_found(
-    scheduler_of, tmp_path, doubles
-):
+def test_a_restarted_rank_gets_the_token_budgets_of_others(scheduler_of, tmp_path, doubles):
     statistics = {"rank": 0, "units": 9}
     ranks = Ranks(BUSY, FAILED)
     ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]

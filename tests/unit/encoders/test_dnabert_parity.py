@@ -132,9 +132,7 @@ CHANGES = [nothing, peaky, outliers, both]
 
 @pytest.mark.parametrize("change", mostly_slow(CHANGES, nothing, both))
 @pytest.mark.parametrize("shape", MOSTLY_MIDDLE)
-def test_vectors_equal_a_simple_implementation_in_any_batches(
-    model, batch, expected_once, shape, change
-):
+def test_vectors_equal_a_simple_implementation(model, batch, expected_once, shape, change):
     folder, rule = model(shape, change)
     encoder = load_encoder(open_spec(folder))
     expected = expected_once(rule, shape, change)

@@ -218,9 +218,7 @@ def plan_of(folder, gpus, worker, **options):
         ("", "auto", [0, 1, 2], [None] * 3),
     ],
 )
-def test_workers_have_the_numbers_of_their_gpus(
-    monkeypatch, workers, files, mask, gpus, numbers, masks
-):
+def test_workers_have_their_gpus_numbers(monkeypatch, workers, files, mask, gpus, numbers, masks):
     available = [Gpu("GPU-a"), Gpu("GPU-b", ("MIG-1", "MIG-2")), Gpu("GPU-c")]
     monkeypatch.setattr("virnucpro.runtime.devices.list_gpus", lambda: available)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -573,9 +571,7 @@ def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, monkey
     assert report.exit_code == 2
 
 
-def test_a_table_that_cannot_be_written_is_reported_and_the_work_is_done(
-    workers, files, tmp_path, capsys
-):
+def test_a_failed_table_is_reported_and_the_work_is_done(workers, files, tmp_path, capsys):
     code = run_multi_gpu(files(a="spoil", b="ok"), tmp_path / "out", "cpu", worker=workers.Obedient)
     assert code == 2
     printed = capsys.readouterr().err

@@ -259,9 +259,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0.0, 1.0), (0.04, 1.0), (0.5, 10.0)])
-def test_a_pause_is_twenty_times_as_long_as_the_update_and_at_least_the_interval(
-    clock, seconds, pause
-):
+def test_a_pause_is_twenty_updates_long_and_at_least_the_interval(clock, seconds, pause):
     throttle = Throttle(1.0)
     assert throttle.due
     with throttle.timed():

@@ -67,9 +67,7 @@ def test_processes_at_once_write_the_table_of_one_process(folder, alone, tmp_pat
     assert "launch, incomplete: 6 files: 3 done, 1 skipped, 1 partial, 1 failed" in shown
 
 
-def test_an_array_element_more_than_files_has_nothing_to_do(
-    folder, alone, tmp_path, called, monkeypatch
-):
+def test_an_element_more_than_files_has_nothing_to_do(folder, alone, tmp_path, called, monkeypatch):
     for name, number in {"MIN": "1", "MAX": "7", "STEP": "1", "ID": "7"}.items():
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", number)
     assert main(command(folder, tmp_path, "--task", "auto")) == 0

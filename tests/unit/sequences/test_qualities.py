@@ -96,9 +96,7 @@ def test_a_damaged_column_is_found(build, tmp_path):
 
 @pytest.mark.parametrize("character", [b" ", b"\t", b"\x7f", b"\x1f"])
 @pytest.mark.parametrize("batch", [1, 1 << 20])
-def test_characters_that_fastq_does_not_allow_drop_the_column(
-    tmp_path, monkeypatch, character, batch
-):
+def test_characters_that_fastq_forbids_drop_the_column(tmp_path, monkeypatch, character, batch):
     monkeypatch.setattr(builder, "_BATCH_BYTES", batch)
     path = tmp_path / "odd.fq"
     path.write_bytes(READS + b"@odd\nACG\n+\nI" + character + b"I\n" + READS)

@@ -343,9 +343,7 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
 
 
 @given(data=st.data(), dtype=st.sampled_from(["f2", "f4"]))
-def test_writing_while_verifying_gives_the_bytes_of_writing_afterwards(
-    data, dtype, make_segment, tmp_path_factory
-):
+def test_writing_while_verifying_gives_the_same_bytes(data, dtype, make_segment, tmp_path_factory):
     """Copies, quarantined rows, missing units and damaged files in all shards."""
     run = RunDirectory(tmp_path_factory.mktemp("run"))
     bounds = np.array([0, 3, 4, 9, 12])

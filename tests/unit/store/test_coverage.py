@@ -68,9 +68,7 @@ def test_segments_of_all_ranks_count_with_all_their_scores(run, unit_of_run, n_c
     assert coverage.reasons == {8: "not finite"}
 
 
-def test_after_slow_segments_the_next_ones_are_verified_at_the_same_time(
-    run, unit_of_run, monkeypatch
-):
+def test_after_slow_segments_the_next_ones_are_verified_in_parallel(run, unit_of_run, monkeypatch):
     monkeypatch.setattr(segment, "_LONG_FILES", 1)
     for unit in range(3):
         ShardWriter(run, 2 - unit).commit(unit_of_run(unit))

@@ -28,9 +28,7 @@ BOUNDS = np.array([0, 5, 10, 15])
     dtype=st.sampled_from(["f2", "f4"]),
     data=st.data(),
 )
-def test_one_reading_gives_the_same_bytes_as_two(
-    sizes, dtype, data, make_segment, tmp_path_factory
-):
+def test_one_reading_gives_the_bytes_of_two(sizes, dtype, data, make_segment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("loose")
     bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     units = st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=12)
@@ -138,9 +136,7 @@ def test_each_segment_is_read_once(put, tmp_path, monkeypatch):
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=7), data=st.data())
-def test_segments_in_any_order_are_written_by_ascending_row(
-    sizes, data, make_segment, tmp_path_factory
-):
+def test_segments_in_any_order_are_written_by_row(sizes, data, make_segment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("loose")
     bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     units = data.draw(

@@ -11,7 +11,7 @@ OPEN = "GCC" * 4  # all six frames are open
 
 
 @pytest.mark.shared
-def test_the_scores_of_the_published_tool_give_its_two_files(
+def test_scores_of_the_published_tool_give_its_files(
     shared, index_file, cover, scores_of, tmp_path
 ):
     reference = shared / "reference" / "published-tool"
@@ -34,7 +34,7 @@ def test_the_scores_of_the_published_tool_give_its_two_files(
     assert lines[2].split("\t")[2:] == ["0.5501341", "0.93954605"]
 
 
-def test_equal_scores_are_others_for_an_item_and_virus_for_a_window(
+def test_equal_scores_are_others_for_items_and_virus_for_windows(
     index_records, cover, scores_of, tmp_path
 ):
     index = index_records([("tie", OPEN)])

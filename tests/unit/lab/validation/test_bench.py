@@ -68,9 +68,7 @@ def test_an_encoder_that_does_not_fit_is_neither_written_nor_loaded(
 
 
 @pytest.mark.parametrize(("longest", "measured"), [(60.0, "3 times or more"), slow(0.0, "once")])
-def test_each_batch_is_measured_three_times_unless_it_is_long(
-    monkeypatch, capsys, longest, measured
-):
+def test_each_batch_is_measured_three_times_unless_long(monkeypatch, capsys, longest, measured):
     monkeypatch.setattr(bench, "_LONG_BATCH", longest)
     command = ["bench", "-b", "mini-deep", "--device", "cpu", "--lengths", "100"]
     assert main([*command, "--seconds", "0.001"]) == 0
