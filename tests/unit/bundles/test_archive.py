@@ -22,31 +22,21 @@ def members_of(path):
         return [(member, archive.extractfile(member).read()) for member in archive.getmembers()]
 
 
-@pytest.fixture
-def repack(packed):
+def repack(packed, change):
     """Rewrite the archive with its members changed by a function."""
-
-    def apply(change):
-        members = members_of(packed)
-        with tarfile.open(packed, "w") as archive:
-            for member, content in change(members):
-                plain = member.isreg()
-                archive.addfile(member, io.BytesIO(content) if plain else None)
-        return packed
-
-    return apply
+    members = members_of(packed)
+    with tarfile.open(packed, "w") as archive:
+        for member, content in change(members):
+            plain = member.isreg()
+            archive.addfile(member, io.BytesIO(content) if plain else None)
+    return packed
 
 
-@pytest.fixture
-def refused(data):
-    """Return a check that an archive is refused with this message and leaves nothing."""
-
-    def check(archive, message):
-        with pytest.raises(BundleError, match=message):
-            unpack_bundle(archive, data)
-        assert list(data.bundles.glob("*")) == []
-
-    return check
+def refused(data, archive, message):
+    """Check that an archive is refused with this message and leaves nothing."""
+    with pytest.raises(BundleError, match=message):
+        unpack_bundle(archive, data)
+    assert list(data.bundles.glob("*")) == []
 
 
 def test_an_unpacked_bundle_equals_the_packed_one(bundle_folder, packed, data):
@@ -81,12 +71,12 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(packed, data, bundle_folde
         shutil.rmtree(bundle.path)
 
 
-def test_a_truncated_archive_is_refused(packed, refused):
+def test_a_truncated_archive_is_refused(packed, data):
     content = packed.read_bytes()
     end = content.rstrip(b"\0")
     for size in (0, 100, 511, 512, 1000, len(content) // 2, len(end) - 1):
         packed.write_bytes(content[:size])
-        refused(packed, r"tiny\.tar")
+        refused(data, packed, r"tiny\.tar")
 
 
 def member(name, content=b"x", kind=tarfile.REGTYPE, link=""):
@@ -113,7 +103,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_member_that_the_manifest_does_not_list_is_refused(repack, refused, tmp_path, what):
+def test_a_member_that_the_manifest_does_not_list_is_refused(packed, data, tmp_path, what):
     def change(members):
         extra = HOSTILE[what] or members[2]
         kept = [one for one in members if one[0].name != extra[0].name or what == "twice"]
@@ -121,7 +111,7 @@ def test_a_member_that_the_manifest_does_not_list_is_refused(repack, refused, tm
         return [first, extra, *(one for one in kept if one[0].name != "bundle.json")]
 
     before = sorted(path.name for path in tmp_path.iterdir())
-    refused(repack(change), r"contains '.*', but bundle\.json lists no such file")
+    refused(data, repack(packed, change), r"contains '.*', but bundle\.json lists no such file")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "data"})
 
 
@@ -169,8 +159,8 @@ def insert(packed, extra, *, behind):
 
 @pytest.mark.parametrize("behind", [False, True], ids=["first", "behind a manifest"])
 @pytest.mark.parametrize("header", MALFORMED)
-def test_a_malformed_header_is_one_clear_error(packed, refused, header, behind):
-    refused(insert(packed, MALFORMED[header], behind=behind), r"tiny\.tar")
+def test_a_malformed_header_is_one_clear_error(packed, data, header, behind):
+    refused(data, insert(packed, MALFORMED[header], behind=behind), r"tiny\.tar")
 
 
 def sparse(name):
@@ -192,8 +182,8 @@ def sparse(name):
     ],
     ids=["sparse manifest", "sparse weights", "manifest of gigabytes"],
 )
-def test_a_member_of_gigabytes_is_refused(packed, refused, extra, behind, problem):
-    refused(insert(packed, extra, behind=behind), problem)
+def test_a_member_of_gigabytes_is_refused(packed, data, extra, behind, problem):
+    refused(data, insert(packed, extra, behind=behind), problem)
 
 
 def test_sizes_and_names_in_pax_headers_are_read(packed, data):
@@ -238,8 +228,8 @@ CHANGES = {name or "no name": (named(name), "cannot be a bundle's name") for nam
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
-def test_a_manifest_that_does_not_fit_the_archive_is_refused(repack, refused, change, message):
-    refused(repack(change), message)
+def test_a_manifest_that_does_not_fit_the_archive_is_refused(packed, data, change, message):
+    refused(data, repack(packed, change), message)
 
 
 def test_an_installed_bundle_is_not_overwritten(packed, data):
@@ -249,23 +239,23 @@ def test_an_installed_bundle_is_not_overwritten(packed, data):
 
 
 @pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
-def test_a_compressed_archive_is_refused(packed, refused, mode):
+def test_a_compressed_archive_is_refused(packed, data, mode):
     members = members_of(packed)
     with tarfile.open(packed, mode) as archive:
         for one, content in members:
             archive.addfile(one, io.BytesIO(content))
-    refused(packed, "cannot be read")
+    refused(data, packed, "cannot be read")
 
 
-def test_another_file_is_refused(tmp_path, refused):
+def test_another_file_is_refused(tmp_path, data):
     (tmp_path / "other.tar").write_bytes(b"hello" * 1000)
-    refused(tmp_path / "other.tar", r"other\.tar: cannot be read")
+    refused(data, tmp_path / "other.tar", r"other\.tar: cannot be read")
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         archive.addfile(*[member("readme")[0], io.BytesIO(b"x")])
-    refused(tmp_path / "other.tar", r"is not a packed bundle.*bundle pack")
-    refused(tmp_path / "none.tar", r"none\.tar: no such file")
+    refused(data, tmp_path / "other.tar", r"is not a packed bundle.*bundle pack")
+    refused(data, tmp_path / "none.tar", r"none\.tar: no such file")
     os.mkfifo(tmp_path / "pipe.tar")
-    refused(tmp_path / "pipe.tar", r"pipe\.tar: is not a regular file")
+    refused(data, tmp_path / "pipe.tar", r"pipe\.tar: is not a regular file")
 
 
 def test_a_pipe_is_not_replaced_by_an_archive(bundle_folder, tmp_path):
