@@ -42,11 +42,12 @@ def stuck_after(number, fired) -> list[str]:
     return with_fault(fired, point="commit", number=number, how="sleep")
 
 
-def wait_until(ready, process, seconds=60.0) -> None:
-    """Wait until a function returns true; the process must run until then."""
+def wait_until(ready, process=None, seconds=60.0) -> None:
+    """Wait until a function returns true; the process, if there is one, must run until then."""
     deadline = time.monotonic() + seconds
     while not ready():
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        if process is not None:
+            assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -1,6 +1,5 @@
 """A launch by several processes: one joined table, whatever order they run in."""
 
-import csv
 import json
 import os
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
+from samples import read_table
 
 from virnucpro.cli.main import main
 from virnucpro.launch import balancer
@@ -43,9 +43,8 @@ def start(folder, out, task):
 
 
 def rows(out):
-    with (out / "launch.tsv").open(newline="") as stream:
-        found = csv.DictReader(stream, delimiter="\t")
-        return [{key: row[key] for key in row if key not in TIMES} for row in found]
+    found = read_table(out / "launch.tsv")
+    return [{key: row[key] for key in row if key not in TIMES} for row in found]
 
 
 @pytest.fixture(scope="module")
