@@ -135,8 +135,15 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     torch.testing.assert_close(written, scores, rtol=0, atol=1e-5)
 
 
-TRANSIENT = ["ends_early", "stalls", "closes_connection", "malformed_answer"]
-TRANSIENT += ["chunked_ends_early", 503, 429]
+TRANSIENT = [
+    "ends_early",
+    "stalls",
+    "closes_connection",
+    "malformed_answer",
+    "chunked_ends_early",
+    503,
+    429,
+]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +188,9 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "message"), LASTING, ids=lambda one: str(one)[:24])
+@pytest.mark.parametrize(
+    ("fault", "message"), LASTING, ids=lambda one: getattr(one, "__name__", str(one))[:24]
+)
 def test_after_a_lasting_fault_a_rerun_succeeds(fetch, alone, server, data, fault, message):
     server.always["esm2_tiny.pt"] = fault
     with pytest.raises(BundleError, match=message) as caught:

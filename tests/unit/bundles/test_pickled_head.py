@@ -119,6 +119,7 @@ def test_no_opcode_reaches_a_function_or_class_by_name(tmp_path, opcodes):
         ({"hidden_layer.weight": torch.zeros(2, 2)}, {}, "layer 'hidden_layer' is missing"),
         ([1], {"_use_new_zipfile_serialization": False}, r"other\.pth: .*PyTorch 1\.6"),
     ],
+    ids=["sequential", "linear", "no tensors", "a bare tensor", "older format"],
 )
 def test_another_module_or_format_is_refused(tmp_path, content, options, message):
     torch.save(content, tmp_path / "other.pth", **options)

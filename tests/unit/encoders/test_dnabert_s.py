@@ -110,6 +110,11 @@ AGAIN = ".*Get the file again"
         ("config.json", lambda _: b"[]", ""),
         ("config.json", lambda _: b'{"vocab_size": 64}', ""),
     ],
+    ids=[
+        *("config of no bytes", "config of 5 bytes", "half a config"),
+        *("weights of no bytes", "weights of 5 bytes", "weights cut"),
+        *("config is a list", "config of one setting"),
+    ],
 )
 def test_a_damaged_file_is_refused_by_name(dnabert, name, change, advice):
     folder, _ = dnabert()

@@ -125,6 +125,7 @@ def with_a_bomb(path):
         (with_a_bomb, "has a normalizer, which changes letters.*Get the file"),
         (lambda path: os.truncate(path, 8 << 30), "larger than 64 MiB"),
     ],
+    ids=["empty", "cut", "without model", "not UTF-8", "missing", "normalizer", "huge"],
 )
 def test_a_damaged_missing_or_huge_file_is_named(tokenizer_json, change, message):
     change(tokenizer_json)

@@ -224,6 +224,7 @@ def test_an_image_with_a_valid_header_is_read(tmp_path):
         *((-np.inf, {"dtype": dtype}, "are not all finite") for dtype in ("f2", "f4")),
         (0.5, {"quarantined": [3]}, "of quarantined rows are not zero"),
     ],
+    ids=["nan f2", "nan f4", "inf f2", "inf f4", "-inf f2", "-inf f4", "quarantined"],
 )
 def test_a_number_that_cannot_be_stored_is_refused(make_segment, column, number, kind, problem):
     segment = make_segment(**kind)
