@@ -161,6 +161,33 @@ def doubles():
         return importlib.import_module("doubles")
 
 
+@pytest.fixture(scope="module")
+def published_files(stand_ins, tmp_path_factory):
+    """The files of a small published bundle."""
+    folder = tmp_path_factory.mktemp("DNABERT-S")
+    stand_ins.publish(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(stand_ins, published_files, monkeypatch):
+    """The recipe of that bundle, registered under its name."""
+    from virnucpro.bundles import published
+
+    made = stand_ins.recipe_of_files(published_files)
+    monkeypatch.setitem(published._RECIPES, made.name, made)
+    return made
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """The data folder of this test."""
+    from virnucpro.bundles.data_folder import DataFolder
+
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
+    return DataFolder(tmp_path / "data")
+
+
 @pytest.fixture
 def reporting(doubles, monkeypatch):
     """Return a function that sets what the command line calls after each event of a run."""
@@ -350,7 +377,7 @@ def reading_here(monkeypatch):
 
 @pytest.fixture
 def virnucpro():
-    """Return a function that runs the command line in another process, and returns that."""
+    """Return a function that runs the command line in another process; see `run_captured`."""
 
     def run(*arguments, **options) -> subprocess.CompletedProcess[str]:
         return run_captured(sys.executable, "-m", "virnucpro", *arguments, **options)

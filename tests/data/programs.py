@@ -14,10 +14,21 @@ PREDICT = ["predict", "--embeddings=fp16"]
 """A run that writes every file that comparisons of runs read."""
 
 
-def run_captured(*words, **options) -> subprocess.CompletedProcess[str]:
-    """Run a program; return its exit code, standard output and standard error."""
+def run_captured(*words, code=None, **options) -> subprocess.CompletedProcess[str]:
+    """Run a program; return its exit code, standard output and standard error.
+
+    It fails if the exit code is not `code`, if one is given.
+    """
     defaults = {"capture_output": True, "text": True, "timeout": 100}
-    return subprocess.run([*map(str, words)], check=False, **defaults | options)
+    done = subprocess.run([*map(str, words)], check=False, **defaults | options)
+    assert code in (None, done.returncode), done.stderr
+    return done
+
+
+def started(*words, **options) -> subprocess.Popen[str]:
+    """Start a program that leads a session; its standard error can be read."""
+    defaults = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    return subprocess.Popen([*map(str, words)], **defaults | options)
 
 
 def with_fault(fired, **plan) -> list[str]:
@@ -31,11 +42,12 @@ def stuck_after(number, fired) -> list[str]:
     return with_fault(fired, point="commit", number=number, how="sleep")
 
 
-def wait_until(ready, process, seconds=60.0) -> None:
-    """Wait until a function returns true; the process must run until then."""
+def wait_until(ready, process=None, seconds=60.0) -> None:
+    """Wait until a function returns true; the process, if there is one, must run until then."""
     deadline = time.monotonic() + seconds
     while not ready():
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        if process is not None:
+            assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

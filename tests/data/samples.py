@@ -2,11 +2,13 @@
 
 import csv
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from virnucpro.sequences.index import SequenceIndex, build_index
@@ -59,6 +61,16 @@ def files_in(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file() and path.name != "run.lock"
     }
+
+
+def copy_of(name):
+    """Return a fixture: a copy of the run of another fixture, which a test may change."""
+
+    @pytest.fixture
+    def copied(request, tmp_path) -> Path:
+        return shutil.copytree(request.getfixturevalue(name), tmp_path / "run", symlinks=True)
+
+    return copied
 
 
 def write_fasta(path, sequences) -> str:

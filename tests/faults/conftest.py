@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import PREDICT, run_captured
+from programs import PREDICT, run_captured, started
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -104,8 +104,6 @@ def interrupted():
     def run(moment, *arguments):
         signal_name, event, part, occurrence = (*moment, 1)[:4]
         command = [sys.executable, INTERRUPTED, signal_name, event, part, str(occurrence)]
-        return subprocess.Popen(
-            [*command, *arguments], stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        return started(*command, *arguments)
 
     return run

@@ -6,7 +6,6 @@ import math
 import pytest
 from safetensors.torch import load, save
 
-pytestmark = pytest.mark.timeout(110)
 OUTPUTS = ("predictions.tsv", "windows.tsv", "missing.tsv", "embeddings.h5")
 
 
@@ -53,9 +52,7 @@ def damage(bundle):
         ),
     ],
 )
-def test_unusable_weights_are_refused_before_anything_is_made(
-    change, after, bundle_with, error_of, tmp_path
-):
+def test_unusable_weights_are_refused_at_first(change, after, bundle_with, error_of, tmp_path):
     bundle = bundle_with("protein.safetensors", change)
     after(bundle)
     error = error_of(bundle, tmp_path / "run")

@@ -11,7 +11,6 @@ import pytest
 from cases import slow
 from programs import VIRNUCPRO, run_captured
 
-pytestmark = pytest.mark.timeout(110)
 STDERR_CLOSED, STDERR_FULL = "2>&-", "2>/dev/full"
 ALL_CLOSED, ALL_FULL = "<&- >&- 2>&-", ">/dev/full 2>&1"
 
@@ -73,9 +72,7 @@ def test_a_run_survives_broken_streams(redirection, predict, undisturbed, tmp_pa
 
 
 @pytest.mark.parametrize("n_lines", [1, slow(3)])
-def test_a_run_survives_a_reader_that_leaves(
-    n_lines, predict, undisturbed, tmp_path, difference_of
-):
+def test_a_run_survives_a_lost_reader(n_lines, predict, undisturbed, tmp_path, difference_of):
     lines, code = read_lines(predict, n_lines)
     assert all(line.startswith("[virnucpro] ") for line in lines)
     assert code == 0
@@ -109,7 +106,7 @@ def test_a_launch_survives_broken_streams(redirection, launch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_lines", [1, 2])
-def test_a_launch_survives_a_reader_that_leaves(n_lines, launch, tmp_path):
+def test_a_launch_survives_a_lost_reader(n_lines, launch, tmp_path):
     _, code = read_lines(launch, n_lines)
     assert code == 2
     assert launched(tmp_path / "out") == (2, ["done", "done", "failed"])

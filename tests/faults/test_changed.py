@@ -72,9 +72,7 @@ def test_a_change_between_the_samples_is_refused_although_size_and_time_are_equa
     assert f"the content of {fasta} differs" in called(*command, code=1).stderr
 
 
-def test_the_same_sequences_under_another_name_and_time_are_accepted(
-    copy_of_run, few_fasta, tmp_path
-):
+def test_equal_sequences_of_another_name_and_time_are_accepted(copy_of_run, few_fasta, tmp_path):
     fasta = tmp_path / "moved.fa"
     fasta.write_bytes(few_fasta.read_bytes().lower().replace(b"\n", b"\r\n"))
     os.utime(fasta, (0, 0))

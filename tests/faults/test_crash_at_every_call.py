@@ -16,21 +16,16 @@ from virnucpro.run_dir import RunDirectory
 STEPPED = Path(__file__).parents[1] / "data" / "stepped.py"
 
 
-@pytest.fixture
-def stepped():
-    """Return a function that runs the kills in another process; it returns the state after each."""
-
-    def run(*arguments):
-        done = run_captured(sys.executable, STEPPED, *arguments)
-        if "] ptrace" in done.stderr:
-            pytest.skip("this machine forbids a process to trace its own children (ptrace)")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
+def stepped(*arguments):
+    """Run the kills in another process; return the state after each."""
+    done = run_captured(sys.executable, STEPPED, *arguments)
+    if "] ptrace" in done.stderr:
+        pytest.skip("this machine forbids a process to trace its own children (ptrace)")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-def test_a_commit_killed_at_any_system_call_is_absent_or_whole(stepped, tmp_path):
+def test_a_commit_killed_at_any_system_call_is_absent_or_whole(tmp_path):
     seen = stepped("commit", tmp_path)
     absent, whole = [0], [0, 1]
     assert [state for state in seen if state[0] not in (absent, whole)] == []
@@ -43,7 +38,7 @@ def test_a_commit_killed_at_any_system_call_is_absent_or_whole(stepped, tmp_path
 
 
 def test_an_aggregation_killed_at_any_system_call_leaves_the_old_output_or_the_new(
-    stepped, copy_of_run, tmp_path
+    copy_of_run, tmp_path
 ):
     (tmp_path / "target").mkdir()
     seen = stepped("aggregate", copy_of_run, tmp_path / "target", 7)

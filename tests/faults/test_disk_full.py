@@ -13,7 +13,6 @@ from virnucpro.compute.preflight import space_needed
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
-pytestmark = pytest.mark.timeout(110)
 KB = 1024
 
 # The stage in which the disk fills, and the kB that are left from then on.

@@ -10,8 +10,6 @@ from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.writer import ShardWriter
 
-pytestmark = pytest.mark.timeout(110)
-
 
 def content(folder):
     return {
@@ -51,10 +49,9 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
     assert (tmp_path / "file").read_text() == "text"
 
 
-def test_a_folder_of_other_files_is_refused(tmp_path, few_fasta, capsys):
+def test_a_folder_of_other_files_is_refused(tmp_path, few_fasta, called):
     (tmp_path / "notes.txt").touch()
-    assert main(["predict", str(few_fasta), "-o", str(tmp_path)]) == 1
-    printed = capsys.readouterr().err
+    printed = called("predict", few_fasta, "-o", tmp_path, code=1).stderr
     assert "is not empty (notes.txt) and has no run.json. If it was a run, restore" in printed
     assert "else choose another output folder" in printed
 

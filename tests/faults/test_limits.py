@@ -4,8 +4,6 @@ import pytest
 from cases import slow
 from programs import VIRNUCPRO, run_captured
 
-pytestmark = pytest.mark.timeout(110)
-
 
 def limited(limit, *arguments):
     """Run the program with a limit of the shell."""

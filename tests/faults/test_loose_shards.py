@@ -44,9 +44,7 @@ def test_all_shards_of_a_run_give_its_own_embeddings_file(undisturbed, tmp_path)
     np.testing.assert_array_equal(vectors, wanted)
 
 
-def test_surviving_segments_are_joined_and_missing_rows_listed(
-    surviving, undisturbed, tmp_path, capsys
-):
+def test_surviving_segments_are_joined_and_gaps_listed(surviving, undisturbed, tmp_path, capsys):
     out = tmp_path / "out.h5"
     gone = read_segment(RunDirectory(undisturbed).segments()[0][1]).rows
     paths = sorted(map(str, surviving.iterdir()), reverse=True)

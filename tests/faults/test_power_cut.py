@@ -116,7 +116,6 @@ def test_acknowledged_segments_survive_a_power_cut(disk_with_power_cut, after):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(110)
 def test_a_run_resumes_after_a_power_cut(
     disk_with_power_cut, few_fasta, undisturbed, virnucpro, difference_of
 ):
@@ -132,6 +131,5 @@ def test_a_run_resumes_after_a_power_cut(
     assert found.problems == ()
     assert found.units_missing
     assert len(found.units_missing) < found.units
-    done = virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+    virnucpro("predict", few_fasta, "-o", run.root, "--resume", "--devices", "cpu:1", code=0)
     assert difference_of(undisturbed, run.root) == []

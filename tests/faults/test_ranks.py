@@ -130,9 +130,7 @@ def test_the_units_of_a_stopped_rank_are_reassigned(faulty, undisturbed_at, diff
 
 
 @pytest.mark.parametrize("point", ["batch", slow("load")])
-def test_units_of_a_permanently_bad_device_are_reassigned(
-    point, faulty, undisturbed_at, difference_of
-):
+def test_units_of_a_bad_device_are_reassigned(point, faulty, undisturbed_at, difference_of):
     plan = {"point": point, "how": "SIGKILL", "rank": 1, "times": None, "others": (2, 2)}
     done, folder = faulty("--log-format", "json", "--max-restarts", "1", **plan)
     assert done.returncode == 0, done.stderr

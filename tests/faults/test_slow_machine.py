@@ -4,13 +4,12 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 
 import pytest
-from programs import VIRNUCPRO
+from programs import VIRNUCPRO, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = pytest.mark.slow
 
 
 def test_a_slow_rank_is_not_killed(
@@ -18,14 +17,9 @@ def test_a_slow_rank_is_not_killed(
 ):
     dice = random.Random(24)
     folder = tmp_path / "run"
-    command = [*VIRNUCPRO, "predict", few_fasta, "-o", folder]
+    command = [*VIRNUCPRO, "predict", few_fasta, "-o", folder, "-q"]
     stops = 0
-    with subprocess.Popen(
-        [*command, *deep, "--devices", "cpu:2", "-q", "--progress-timeout", "3"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    with started(*command, *deep, "--devices", "cpu:2", "--progress-timeout", "3") as process:
         while process.poll() is None and stops < 15:
             if stops == 5:  # all processes, for longer than the deadline: the pause does not count
                 os.killpg(process.pid, signal.SIGSTOP)

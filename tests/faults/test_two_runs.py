@@ -18,8 +18,6 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 
-pytestmark = pytest.mark.timeout(110)
-
 
 @pytest.mark.parametrize("option", [["--force"], slow([]), slow(["--resume"])])
 def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(

@@ -27,9 +27,7 @@ def alone(fasta, tmp_path_factory):
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 7])
-def test_any_number_of_ranks_gives_the_same_table(
-    world_size, fasta, alone, tmp_path, difference_of
-):
+def test_any_number_of_ranks_gives_one_table(world_size, fasta, alone, tmp_path, difference_of):
     folder = tmp_path / "run"
     command = ["predict", str(fasta), "-o", str(folder), "--devices", f"cpu:{world_size}", "-q"]
     assert main(command) == 0

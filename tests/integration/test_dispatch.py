@@ -98,8 +98,7 @@ def test_a_worker_can_be_defined_in_the_main_program(program):
 
 def test_a_script_for_the_public_dispatcher_runs_unchanged():
     script = PROGRAM.with_name("inference_script.py")
-    done = run_captured(sys.executable, script)
-    assert done.returncode == 0, done.stderr
+    done = run_captured(sys.executable, script, code=0)
     # Two workers write at the same time, so lines may be joined. With the table they are silent.
     for message in ("[GPU 0] resnet is loaded", "[GPU 1] resnet is loaded", "[GPU 1] cleaned up"):
         assert done.stdout.count(message) == 1

@@ -49,14 +49,14 @@ DRAWN = "placeholders; tests/integration/test_report.py draws"
 OWN_ENCODER = "tests/integration/test_own_encoder.py runs the page"
 NOT_RUN = {
     ("README.md", "bash scripts/demo.sh"): SET_UP,
-    ("scripts/slurm/README.md", "export SBATCH_ACCOUNT"): SCHEDULER,
-    ("scripts/slurm/README.md", "sbatch scripts/slurm/predict.sbatch"): SCHEDULER,
-    ("scripts/slurm/README.md", "virnucpro plan contigs.fa -o results/"): SCHEDULER,
-    ("scripts/slurm/README.md", "squeue --me"): SCHEDULER,
-    ("scripts/slurm/README.md", "ls results/"): SCHEDULER,
-    ("scripts/slurm/README.md", "-o by-hand/"): SCHEDULER,
-    ("scripts/slurm/README.md", "-o one-job/"): SCHEDULER,
-    ("scripts/slurm/README.md", "sbatch --array=0-1"): SCHEDULER,
+    **{
+        ("scripts/slurm/README.md", text): SCHEDULER
+        for text in (
+            *("export SBATCH_ACCOUNT", "sbatch scripts/slurm/predict.sbatch", "squeue --me"),
+            *("virnucpro plan contigs.fa -o results/", "ls results/", "-o by-hand/", "-o one-job/"),
+            "sbatch --array=0-1",
+        )
+    },
     ("docs/slurm.md", "job=$(sbatch"): SCHEDULER,
     ("docs/install.md", "python3 -m venv ~/virnucpro"): NETWORK,
     ("docs/install.md", "pip install torch"): NETWORK,
@@ -78,19 +78,9 @@ NOT_RUN = {
     **{
         ("docs/what-next.md", text): OTHERS
         for text in (
-            "seqkit rename",
-            "seqkit grep",
-            "checkv end_to_end",
-            "genomad end-to-end",
-            "iphop predict",
-            "vcontact3 run",
-            "pharokka.py",
-            "bowtie2-build",
-            "coverm contig",
-            "ktImportText",
-            "anvi-script-reformat-fasta",
-            "anvi-import-collection",
-            "igv.sh",
+            *("seqkit rename", "seqkit grep", "checkv end_to_end", "genomad end-to-end"),
+            *("iphop predict", "vcontact3 run", "pharokka.py", "bowtie2-build", "coverm contig"),
+            *("ktImportText", "anvi-script-reformat-fasta", "anvi-import-collection", "igv.sh"),
             "bedtools getfasta",
         )
     },
@@ -108,17 +98,18 @@ NOT_RUN = {
 """Blocks that are not run: a page and a text of the block, with the reason."""
 
 OTHER_PROGRAMS = {
+    *("--gpus", "--gpus-per-node", "--time", "--array", "--requeue", "--build-arg", "--nv"),
     *(
-        "--gpus",
-        "--gpus-per-node",
-        "--time",
-        "--array",
-        "--requeue",
-        "--build-arg",
-        "--nv",
         "--bind",
+        "--shm-size",
+        "--dirs",
+        "--user",
+        "--rm",
+        "--wrap",
+        "--partition",
+        "--dependency",
+        "--serve",
     ),
-    *("--shm-size", "--dirs", "--user", "--rm", "--wrap", "--partition", "--dependency", "--serve"),
     *("--strict", "--local-dir", "--init"),
 }
 """Options of sbatch, docker, apptainer and others in running text."""

@@ -10,7 +10,7 @@ from samples import random_records
 
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
 @pytest.fixture(scope="module")
@@ -55,30 +55,6 @@ def test_each_sequence_has_one_vector_in_input_order(encoder, proteins, tmp_path
     assert {row["seq_name"] for row in answers if row["status"] != "scored"} == {"nothing"}
     numbered = [row for row in answers if row["embedding"] != "NA"]
     assert [names[int(row["embedding"])] for row in numbered] == names
-
-
-@pytest.mark.parametrize(
-    ("encoder", "code", "message"),
-    [
-        ("protein", 64, "BUNDLE/VIEW"),
-        ("mini-deep/sound", 64, "mini-deep/protein"),
-        ("none/protein", 64, "no such bundle"),
-        (
-            "facebook/esm2_t6_8M_UR50D",
-            64,
-            "(hf download facebook/esm2_t6_8M_UR50D --local-dir DIR), then give DIR",
-        ),
-        ("Rostlab/prot_t5_xl_uniref50", 64, "hf download Rostlab/prot_t5_xl_uniref50"),
-        ("gone/esm2_mine.pt", 64, "no such bundle"),
-        ("virnucpro-500/esm2", 64, "bundle fetch virnucpro-500"),
-    ],
-)
-def test_an_unknown_encoder_is_refused_with_the_known_ones(
-    encoder, code, message, proteins, tmp_path, capsys
-):
-    assert main(["embed", str(proteins), "-o", str(tmp_path / "run"), "-e", encoder]) == code
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_named_like_a_bundle_does_not_hide_it(proteins, tmp_path, monkeypatch):

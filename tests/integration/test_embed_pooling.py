@@ -11,7 +11,7 @@ from cases import slow
 from esm.model.esm2 import ESM2
 from esm_models import fair_esms_states
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = pytest.mark.usefixtures("one_process")
 
 LENGTHS = [3, 50, 120, 7, 300, 50]
 
@@ -40,9 +40,9 @@ def checkpoint(tmp_path_factory, stand_ins):
 def embed(called, proteins):
     """Return a function that runs `embed`; only a checkpoint is read by a process of its own."""
 
-    def run(folder, *options, encoder="mini-deep/protein"):
+    def run(folder, *options, encoder="mini-deep/protein", code=0):
         fixed = ("-e", encoder, "--embeddings", "fp32", "-o", folder)
-        return called("embed", *proteins[0], *fixed, *options)
+        return called("embed", *proteins[0], *fixed, *options, code=code)
 
     return run
 
@@ -52,8 +52,7 @@ def test_one_vector_per_residue_in_input_order(
     devices, embed, proteins, checkpoint, tmp_path, called, tables, reading_here
 ):
     options = ("--pooling", "none", "--layer", "1", "--layer", "-1", "--max-length", "200")
-    done = embed(tmp_path / "run", "--devices", devices, *options, encoder=checkpoint[0])
-    assert done.returncode == 2, done.stderr
+    embed(tmp_path / "run", "--devices", devices, *options, encoder=checkpoint[0], code=2)
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
         offsets, residues = file["offsets"][:], file["residues"][:]
         assert file["record"][:].tolist() == [1, 2, 3, 4, 1, 2]
@@ -70,13 +69,12 @@ def test_one_vector_per_residue_in_input_order(
     (refused,) = tables(tmp_path / "run" / "quarantine.tsv")
     assert "too_long" in str(refused)
     assert "300 tokens, more than 200" in str(refused)
-    assert called("verify", tmp_path / "run").returncode == 0
+    called("verify", tmp_path / "run", code=0)
     with h5py.File(tmp_path / "run" / "embeddings.h5", "r+") as file:
         file["residues"][60, 3] += 1
-    changed = called("verify", tmp_path / "run")
-    assert "the vector of item 2 differs" in changed.stdout
-    assert called("aggregate", tmp_path / "run").returncode == 2
-    assert called("verify", tmp_path / "run").returncode == 0
+    assert "the vector of item 2 differs" in called("verify", tmp_path / "run", code=1).stdout
+    called("aggregate", tmp_path / "run", code=2)
+    called("verify", tmp_path / "run", code=0)
 
 
 @pytest.mark.parametrize(
@@ -87,28 +85,12 @@ def test_one_vector_per_residue_in_input_order(
     ],
 )
 def test_a_resume_with_another_value_is_refused(embed, tmp_path, options, cut):
-    assert embed(tmp_path / "run", *options).returncode == 0
-    assert embed(tmp_path / "run", *options, "--resume").returncode == 0
-    other = embed(tmp_path / "run", "--pooling", "max", *options, "--resume")
-    assert other.returncode != 0
+    embed(tmp_path / "run", *options)
+    embed(tmp_path / "run", *options, "--resume")
+    other = embed(tmp_path / "run", "--pooling", "max", *options, "--resume", code=1)
     assert "pooling was mean and is now max" in other.stderr
-    plain = embed(tmp_path / "run", "--resume")
+    plain = embed(tmp_path / "run", "--resume", code=1)
     assert ("max_length was 100 and is now None" in plain.stderr) == (cut is not None)
-    assert plain.returncode != 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--layer", "3"), "mini-esm2 has 1 layers"),
-        (("--long", "truncate"), "--long truncate needs --max-length"),
-    ],
-)
-def test_an_impossible_pooling_is_refused_before_the_run(embed, tmp_path, options, message):
-    done = embed(tmp_path / "run", *options)
-    assert done.returncode == 64
-    assert message in done.stderr
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -116,8 +98,7 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
     folder = tmp_path / "run"
     chosen = ("--layer", "1", "--layer", "-1")
     embed = partial(embed, folder, *chosen, encoder=checkpoint[0])
-    done = embed("--format", "npy,h5ad,pt")
-    assert done.returncode == 0, done.stderr
+    embed("--format", "npy,h5ad,pt", code=0)
     with h5py.File(folder / "embeddings.h5") as file:
         vectors = file["embeddings"][:]
     np.testing.assert_array_equal(np.load(folder / "embeddings.npy"), vectors)
@@ -126,10 +107,9 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
     content = torch.load(folder / "embeddings.pt" / "p0%#4.pt")
     assert content["label"] == "p0"
     np.testing.assert_array_equal(content["mean_representations"][2].numpy(), vectors[4, 32:])
-    assert embed("--resume").returncode == 0
+    embed("--resume")
     assert (folder / "embeddings.npy").exists()
-    again = embed("--resume", "--format", "npy")
-    assert again.returncode == 0, again.stderr
+    embed("--resume", "--format", "npy", code=0)
     assert (folder / "embeddings.npy").exists()
     assert not (folder / "embeddings.pt").exists()
     assert not (folder / "embeddings.h5ad").exists()
@@ -139,10 +119,10 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
 def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_path, named):
     run, encoder = tmp_path / "run", "mini-deep/protein"
     options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")
-    assert embed(run, *options).returncode == 0
+    embed(run, *options)
     (segment, *_) = sorted(run.glob("shards/*/*.h5"))
     segment.unlink()
     model = ("-b", encoder) if named else ()
-    assert called("rescue", run, *model).returncode == 0
+    called("rescue", run, *model, code=0)
     called("work", run, "--devices", "cpu:1", *model, code=0)
-    assert called("merge", run).returncode == 0
+    called("merge", run, code=0)

@@ -13,10 +13,9 @@ from cases import slow
 from samples import read_table
 
 import virnucpro
-from virnucpro.bundles import published
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("fonts", "one_process")]
+pytestmark = pytest.mark.usefixtures("fonts", "one_process")
 
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 LENGTHS = ("--lengths", "300,1000")
@@ -257,23 +256,19 @@ def test_tables_are_evaluated_without_a_bundle(labels, tables_of_others, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_bundle_in_the_published_format_is_compared_with_mini(
-    labels, stand_ins, tmp_path, monkeypatch, tables
+@pytest.mark.usefixtures("data")
+def test_a_published_bundle_is_compared_with_mini(
+    labels, recipe, published_files, tmp_path, tables
 ):
-    files, folder = tmp_path / "files", tmp_path / "out"
-    files.mkdir()
-    stand_ins.publish(files)
-    recipe = stand_ins.recipe_of_files(files)
-    monkeypatch.setitem(published._RECIPES, recipe.name, recipe)
-    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    assert main(["bundle", "fetch", recipe.name, "--from", str(files)]) == 0
+    folder = tmp_path / "out"
+    assert main(["bundle", "fetch", recipe.name, "--from", str(published_files)]) == 0
     assert evaluate(labels, folder, "-b", "mini", "-b", recipe.name, "--lengths", "300") == 0
     assert {row["tool"] for row in tables(folder / "evaluation.tsv")} == {"mini", recipe.name}
     assert tables(folder / "paired.tsv")[0]["tool"] == recipe.name
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):
+def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, called):
     folder = labels.parent
     table = tmp_path / "plain.tsv"
     table.write_text(
@@ -282,8 +277,7 @@ def test_fasta_files_of_two_classes_need_no_table(labels, tmp_path, capsys):
     viral, hosts = [folder / "va.fa", folder / "vb.fa"], [folder / "ha.fa", folder / "hb.fa"]
     command = ["evaluate", "--viral", *viral, "--non-viral", *hosts, "--lengths", "whole"]
     more = ["-o", tmp_path / "out", "--no-bundle", "--predictions", f"plain={table}", "-q"]
-    assert main([str(word) for word in (*command, *more)]) == 0
-    assert "0.750" in capsys.readouterr().out
+    assert "0.750" in called(*command, *more, code=0).stdout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import shutil
 
 import dnaio
 import pytest
-from samples import read_table
+from samples import copy_of, read_table
 
 from virnucpro.cli.main import main
 from virnucpro.compute.preflight import space_needed
@@ -49,9 +49,7 @@ def finished(inputs, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "run")
+run = copy_of("finished")
 
 
 def sequences(run):

@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 
 import h5py
 import numpy as np
 import pytest
 from cases import slow
-from programs import wait_until, with_fault
+from programs import started, wait_until, with_fault
 from samples import random_records
 
 from virnucpro.cli.main import main
@@ -79,11 +78,8 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     folder = tmp_path / "run"
     fault = {"point": "commit", "number": segments, "how": "sleep", "rank": victim}
     command = [*with_fault(tmp_path / "fired", **fault), "predict", many_fasta, "-o", folder]
-    with subprocess.Popen(
-        [*command, "--devices", f"cpu:{ranks}", "--max-restarts", "0", "--no-redeal"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    options = ("--devices", f"cpu:{ranks}", "--max-restarts", "0", "--no-redeal")
+    with started(*command, *options) as process:
         kill_a_rank(folder, victim, segments, process)
         _, message = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2, message

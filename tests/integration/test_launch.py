@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import VIRNUCPRO, run_captured, wait_until, with_fault
+from programs import VIRNUCPRO, run_captured, started, wait_until, with_fault
 from samples import random_records
 
 from virnucpro.cli.commands.launch_command import _advise
@@ -22,7 +22,6 @@ from virnucpro.cli.main import main
 from virnucpro.launch.results import FileResult
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = pytest.mark.timeout(110)
 DEADLINE = 60.0
 SIZES = {1: 160, 2: 40, 3: 10, 4: 10}
 
@@ -144,7 +143,7 @@ def segments_of(out):
     }
 
 
-def started(folder, out):
+def half_done(folder, out):
     """Start a launch and wait until it has committed a unit of the large file.
 
     The worker of this file then waits for its end, in the first two launches or attempts.
@@ -153,13 +152,7 @@ def started(folder, out):
     before = fired.read_bytes() if fired.exists() else b""
     plan = {"point": "commit", "number": 1, "folder": "f1.fa", "how": "sleep", "times": 2}
     command = [*with_fault(fired, **plan), "launch", "--input-dir", folder]
-    process = subprocess.Popen(
-        [*command, "-o", out, "--devices", "cpu:2"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = started(*command, "-o", out, "--devices", "cpu:2", stdout=subprocess.DEVNULL)
     wait_until(lambda: fired.exists() and fired.read_bytes() != before, process)
     return process
 
@@ -172,7 +165,7 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     signum, long_files, tmp_path, tables, called, no_orphan, ranks_of
 ):
     out = tmp_path / "out"
-    with started(long_files, out) as process:
+    with half_done(long_files, out) as process:
         assert len(ranks_of(process)) == 2
         process.send_signal(signum)
         process.communicate(timeout=DEADLINE)
@@ -184,7 +177,7 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     assert "left" in printed
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
-    with started(long_files, out) as process:
+    with half_done(long_files, out) as process:
         worker = json.loads((out / "f1.fa" / "status.json").read_text())["pid"]
         assert worker in ranks_of(process)
         os.kill(worker, signal.SIGKILL)
@@ -235,13 +228,8 @@ def test_a_signal_ends_a_launch_and_leaves_a_table(signum, whole_group, tmp_path
     for number in range(3):
         (folder / f"f{number}").write_text("sleep 60")
     worker = Path(__file__).parents[1] / "data" / "launch_workers.py"
-    command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out]
-    with subprocess.Popen(
-        [*command, "--devices", "cpu:2", "--worker", f"{worker}:Obedient"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out, "--devices", "cpu:2"]
+    with started(*command, "--worker", f"{worker}:Obedient") as process:
         logs = lambda: "".join(log.read_text() for log in out.glob("launch.logs/*"))  # noqa: E731
         wait_until(lambda: logs().count("sleeping") >= 2, process)
         os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
@@ -323,9 +311,7 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
     ],
 )
-def test_errors_before_the_start_have_their_exit_code(
-    folder, tmp_path, called, arguments, code, message
-):
+def test_early_errors_have_their_exit_code(folder, tmp_path, called, arguments, code, message):
     command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
     command += ["-o", str(tmp_path / "out")]
     assert message in called(*command, "-q", *arguments, code=code).stderr
@@ -349,9 +335,7 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
     broken.write_bytes(whole[: len(whole) // 2])
     command = [*VIRNUCPRO, "launch", "--input-dir", folder, "-o", out]
     command += ["--pattern", "*.fa.gz", "--devices", "cpu:2"]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+    with started(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while len(list(out.glob("*/predictions.tsv"))) < 30:
             assert process.poll() is None
             time.sleep(0.05)
@@ -360,8 +344,7 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
         no_orphan(process.pid)
     before = segments_of(out)
     finished = {path.parent.name for path in out.glob("*/predictions.tsv")}
-    done = run_captured(*command, timeout=1200)
-    assert done.returncode == 2, done.stderr
+    run_captured(*command, timeout=1200, code=2)
     assert before.items() <= segments_of(out).items()
     table = rows_of(out, tables)
     assert sorted(table) == sorted(names)

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,8 +14,8 @@ from pathlib import Path
 import h5py
 import pytest
 from cases import TWO_THREADS, slow
-from programs import VIRNUCPRO, stuck_after, wait_until
-from samples import random_records
+from programs import VIRNUCPRO, started, stuck_after, wait_until
+from samples import copy_of, random_records
 
 from virnucpro.cli.main import main
 from virnucpro.compute.rounds import read_latest_round, write_round
@@ -56,10 +55,7 @@ def planned_once(fasta, tmp_path_factory):
     return folder / "run"
 
 
-@pytest.fixture
-def planned(planned_once, tmp_path):
-    """A copy of the planned run."""
-    return shutil.copytree(planned_once, tmp_path / "run", symlinks=True)
+planned = copy_of("planned_once")
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +67,7 @@ def computed_once(planned_once, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def computed(computed_once, tmp_path):
-    """A copy of the computed run."""
-    return shutil.copytree(computed_once, tmp_path / "run", symlinks=True)
+computed = copy_of("computed_once")
 
 
 @pytest.fixture(scope="module")
@@ -88,22 +81,13 @@ def killed_once(planned_once, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def killed(killed_once, tmp_path):
-    """A copy of the run with a killed task."""
-    return shutil.copytree(killed_once, tmp_path / "run", symlinks=True)
+killed = copy_of("killed_once")
 
 
 def work(folder, task="0/1", *options, program=VIRNUCPRO):
     """Start a task in a process of its own."""
-    command = [*program, "work", folder, "--task", task, *options]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [*map(str, command), *(() if "--devices" in options else ("--devices", "cpu:1"))],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [*program, "work", folder, "--task", task, "--devices", "cpu:1", *options]
+    return started(*command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 def work_here(folder, task="0/1", *options):
@@ -337,9 +321,7 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_an_unreadable_heartbeat_blocks_neither_status_nor_merge(
-    planned, alive, fasta, kind, capsys, called
-):
+def test_an_unreadable_heartbeat_blocks_no_command(planned, alive, fasta, kind, capsys, called):
     alive.status_json.unlink()
     (os.mkfifo if kind == "pipe" else os.mkdir)(alive.status_json)
     shutil.copy(planned / "run.json", alive.run_json)
@@ -488,7 +470,7 @@ def test_a_run_of_one_machine_has_no_round(alone, called):
     assert "virnucpro rescue" in called("work", alone, code=1).stderr
 
 
-def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
+def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys, called):
     folder = tmp_path / "run"
     words = ["plan", str(fasta), "-o", str(folder), "--ranks", "1000", "--dry-run", "-q"]
     assert main([*words, "--throughput", "50"]) == 0
@@ -496,8 +478,7 @@ def test_a_dry_run_writes_nothing(fasta, tmp_path, capsys):
     assert "\nhours\t" in output.out
     assert "units per worker" in output.err
     words[words.index("1000")] = "1"
-    assert main(words) == 0
-    assert "units per worker" not in capsys.readouterr().err
+    assert "units per worker" not in called(*words, code=0).stderr
     assert not folder.exists()
     assert list(Path(tmp_path).iterdir()) == []
 

@@ -11,7 +11,7 @@ from cases import slow
 
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = pytest.mark.usefixtures("one_process")
 
 DEEP = ("--bundle", "mini-deep")
 FRAMES_ALONE = (*DEEP, "--no-fallback")
@@ -168,8 +168,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
     assert difference_of(undisturbed, tmp_path / "run") == []
     with small_fasta.open() as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        again = called("predict", "-", "-o", tmp_path / "run", "--resume")
-    assert again.returncode == 0, again.stderr
+        called("predict", "-", "-o", tmp_path / "run", "--resume", code=0)
 
 
 def test_an_empty_file_gives_header_only_tables(tmp_path, called, tables):
@@ -198,12 +197,6 @@ def test_records_of_a_file_given_twice_can_be_told_apart(given, named, tmp_path,
         rows = tables(tmp_path / "run" / name)
         found = dict.fromkeys((row["file"], row["record"]) for row in rows)
         assert [*found] == [(str(tmp_path / one), "1") for one in named]
-
-
-def test_windows_that_cannot_be_scored_are_refused(tmp_path, small_fasta, called):
-    command = ["predict", str(small_fasta), "-o", str(tmp_path / "run"), "--window", "59"]
-    assert "fewer than 60 bases" in called(*command, code=64).stderr
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_resume_keeps_or_adds_what_a_run_writes(tmp_path, small_fasta):

@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import shutil
 
 import pytest
 from cases import mostly_slow
-from samples import read_table
+from samples import copy_of, read_table
 
 from virnucpro.cli.main import main
 
-pytestmark = [pytest.mark.shared, pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = [pytest.mark.shared, pytest.mark.usefixtures("one_process")]
 HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
 START, LENGTH = 40_250, 30_000
 FILES = (
@@ -51,9 +50,7 @@ def finished(chimera, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "run")
+run = copy_of("finished")
 
 
 def contents(folder, names=(*FILES, "predictions.tsv")):

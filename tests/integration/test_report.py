@@ -265,7 +265,7 @@ def test_a_file_in_a_missing_folder_is_refused_before_the_work(run, tmp_path, ca
 
 
 def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
-    run, small_fasta, tmp_path, capsys
+    run, small_fasta, tmp_path, capsys, called
 ):
     for name in ("a/out", "b/out"):
         predicted(small_fasta, tmp_path / name, "--no-report")
@@ -278,8 +278,7 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     (tmp_path / "a/launch.json").write_text(json.dumps({"input_dir": "/in", "files": files}))
     path = tmp_path / "all.html"
     folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
-    assert main(["report", *folders, "-o", str(path), "-q"]) == 0
-    printed = capsys.readouterr().err
+    printed = called("report", *folders, "-o", path, "-q", code=0).stderr
     assert f"runs without predictions.tsv are left out (1): {tmp_path / 'a/begun'}" in printed
     assert f"runs not in launch.tsv are left out (1): {tmp_path / 'a/removed.fa'}" in printed
     data = data_of(path)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from cases import mostly_slow
 from safetensors.torch import load_file, save_file
-from samples import files_in
+from samples import copy_of, files_in
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
@@ -20,7 +20,7 @@ from virnucpro.run.predict_job import predict_job
 from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = [pytest.mark.timeout(110), pytest.mark.usefixtures("one_process")]
+pytestmark = pytest.mark.usefixtures("one_process")
 TABLES = ("predictions.tsv", "windows.tsv")
 
 
@@ -51,10 +51,7 @@ def finished(fasta, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(finished, tmp_path):
-    """A copy of a run with the default rule."""
-    return shutil.copytree(finished, tmp_path / "run")
+run = copy_of("finished")
 
 
 @pytest.fixture(scope="module")
@@ -317,20 +314,13 @@ def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp
         ("no-such", (), 64, "no-such"),
     ],
 )
-def test_a_classifier_that_does_not_fit_is_refused(
+def test_a_misfit_classifier_is_refused(
     bundle, options, code, reason, run, fasta, tmp_path, called
 ):
     assert not options or begin(fasta, run, "--force", *options) == 0
     words = ["rescore", str(run), "-b", bundle, "-o", str(tmp_path / "new"), "-q"]
     assert reason in called(*words, code=code).stderr
     assert not (tmp_path / "new").exists()
-
-
-def test_a_rule_that_the_bundle_cannot_apply_is_refused_before_any_work(fasta, tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert begin(fasta, folder, "-b", "mini-deep", "--preset", "sensitive") == 64
-    assert "no calibration" in capsys.readouterr().err
-    assert not folder.exists()
 
 
 def test_an_unprintable_change_is_a_warning(run, monkeypatch, capsys):

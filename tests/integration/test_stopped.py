@@ -3,18 +3,15 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 from cases import slow
-from programs import stuck_after, wait_until
+from programs import VIRNUCPRO, started, stuck_after, wait_until
 from samples import random_records
 
 from virnucpro.run_dir import RunDirectory
 
-pytestmark = pytest.mark.timeout(110)
 N_RECORDS = 120
 EXAMPLE = "tests/data/example.fa"
 
@@ -27,13 +24,11 @@ def long_fasta(tmp_path_factory):
     return path
 
 
-def started(fasta, folder):
+def half_done(fasta, folder):
     """Start a run of two ranks, and return it when each rank waits for its end in a commit."""
     fired = folder.with_name("fired")
     command = [*stuck_after(1, fired), "predict", fasta, "-o", folder, "--devices", "cpu:2"]
-    process = subprocess.Popen(
-        [*map(str, command)], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = started(*command)
     wait_until(lambda: fired.exists() and fired.stat().st_size >= 2, process)
     return process
 
@@ -51,7 +46,7 @@ def test_a_stopped_run_keeps_committed_units_and_its_reason(
     signum, whole_group, long_fasta, tmp_path, no_orphan, called
 ):
     folder = tmp_path / "run"
-    with started(long_fasta, folder) as process:
+    with half_done(long_fasta, folder) as process:
         committed = RunDirectory(folder).segments()
         os.killpg(process.pid, signum) if whole_group else process.send_signal(signum)
         _, message = process.communicate(timeout=10)
@@ -72,15 +67,14 @@ def test_a_killed_coordinator_leaves_no_orphan_and_a_resumable_run(
     long_fasta, tmp_path, called, computing_here, tables, no_orphan, ranks_of
 ):
     folder = tmp_path / "run"
-    with started(long_fasta, folder) as process:
+    with half_done(long_fasta, folder) as process:
         assert len(ranks_of(process)) == 2
         process.kill()
         process.wait()
         no_orphan(process.pid)
     assert "incomplete" in called("status", folder).stdout
     with computing_here():
-        done = called("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:1")
-    assert done.returncode == 0, done.stderr
+        called("predict", long_fasta, "-o", folder, "--resume", "--devices", "cpu:1", code=0)
     rows = tables(folder / "predictions.tsv")
     assert len(rows) == N_RECORDS
     assert {row["status"] for row in rows} == {"scored"}
@@ -96,12 +90,7 @@ def test_a_stop_signal_works_at_any_moment_of_the_start(turn, tmp_path, no_orpha
         signum = dice.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
         folder = str(tmp_path / f"run-{number}")
         command = ["predict", EXAMPLE, "-q", "--devices", "cpu:2", "-o", folder]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "virnucpro", *command],
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        process = started(*VIRNUCPRO, *command)
         time.sleep(dice.uniform(0.15, 1.3))
         process.send_signal(signum)
         _, message = process.communicate(timeout=60)

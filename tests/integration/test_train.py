@@ -150,9 +150,7 @@ def test_a_training_killed_after_the_vectors_gives_the_same_bundle(
     assert not list(folder.rglob("*.tmp"))
 
 
-def test_finished_folds_are_kept_and_damaged_ones_are_trained_again(
-    trained, labels, tmp_path, monkeypatch
-):
+def test_finished_folds_are_kept_and_damaged_ones_repeated(trained, labels, tmp_path, monkeypatch):
     """Training ends in the last fold; the file of the first is damaged; the function resumes it."""
     folder = shutil.copytree(trained, tmp_path / "toy")  # its vectors and three folds are kept
     shutil.rmtree(folder / "bundle")
@@ -228,7 +226,7 @@ def test_a_training_in_use_is_refused(trained, labels, capsys):
     ],
     ids=["equal", "inside a longer one", "part", "part of the other label"],
 )
-def test_a_sequence_similar_to_another_group_is_refused(
+def test_similar_sequences_of_two_groups_are_refused(
     split, source, made, reason, labels, tmp_path, called
 ):
     bases = labels.with_name(f"{source}.fa").read_text().splitlines()[1]
@@ -247,9 +245,7 @@ def test_similar_sequences_are_accepted_with_a_warning(labels, tmp_path, until_d
     assert "viral-3 of viral-copy (100%) in viral-3" in capsys.readouterr().err
 
 
-def test_fasta_files_of_each_class_are_a_training_set(
-    labels, tmp_path, until_drawing, capsys, called
-):
+def test_fasta_files_of_classes_are_a_training_set(labels, tmp_path, until_drawing, capsys, called):
     folder = labels.parent
     sides = {side: [folder / f"{side}-{one}.fa" for one in range(N_GROUPS)] for side in SIDES}
     joined = tmp_path / "hosts.fa"

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 from programs import load_script
+from samples import read_table
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 RECORDS = {"AB000001.1": "acgtacgtaa" * 7, "AB000002.1": "TTTTGGGGCC" * 5}
@@ -118,14 +119,12 @@ def test_a_genome_that_is_missing_is_named(script, server, tmp_path, capsys, cha
     assert reason in printed
     assert not (tmp_path / "out" / "virus" / "G1.fa.gz").exists()
     assert (tmp_path / "out" / "virus" / "G2.fa.gz").exists()
-    with (tmp_path / "out" / "genomes.tsv").open() as stream:
-        assert [one["id"] for one in csv.DictReader(stream, delimiter="\t")] == ["G2"]
+    assert [one["id"] for one in read_table(tmp_path / "out" / "genomes.tsv")] == ["G2"]
 
 
 @pytest.fixture(scope="module")
 def table():
-    with (SCRIPTS / "mini_genomes.tsv").open() as stream:
-        return list(csv.DictReader(stream, delimiter="\t"))
+    return read_table(SCRIPTS / "mini_genomes.tsv")
 
 
 @pytest.fixture(scope="module")

@@ -88,9 +88,7 @@ def unchanged(_folder):
         ),
     ],
 )
-def test_a_checkout_or_version_that_is_not_ready_is_refused(
-    script, checkout, change, version, message
-):
+def test_an_unready_checkout_or_version_is_refused(script, checkout, change, version, message):
     change(checkout)
     with pytest.raises(script.ReleaseError, match=message):
         script.check(checkout, version)

@@ -142,29 +142,32 @@ def test_another_rule_and_a_copy(model, pairs, tmp_path, run):
     assert verify_run(RunDirectory(tmp_path / "b")).problems == ()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layer": 99}, "^layer=99: .* has 1 layers"),
-        ({"max_length": 0}, "^invalid max_length=0: "),
-        ({"resume": True, "force": True}, "^resume=True keeps the run and force=True replaces it"),
-    ],
-)
-def test_errors_name_keywords(options, message, pairs):
-    with pytest.raises(virnucpro.VirnucproError, match=message):
-        virnucpro.embed(pairs, "mini-deep/nucleotide", **options)
+def embed_few(**options):
+    virnucpro.embed([("a", "ACGT")], "mini-deep/nucleotide", **options)
+
+
+def train_nowhere(**options):
+    virnucpro.train("never", **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("function", "options", "message"),
     [
-        ({"lengths": "abc"}, "^train: lengths: 'abc' are not lengths"),
-        ({}, "^give either labels TSV, or both viral FASTA and non_viral FASTA$"),
+        (embed_few, {"layer": 99}, "^layer=99: .* has 1 layers"),
+        (embed_few, {"max_length": 0}, "^invalid max_length=0: "),
+        (
+            embed_few,
+            {"resume": True, "force": True},
+            "^resume=True keeps the run and force=True re",
+        ),
+        (train_nowhere, {"lengths": "abc"}, "^train: lengths: 'abc' are not lengths"),
+        (train_nowhere, {}, "^give either labels TSV, or both viral FASTA and non_viral FASTA$"),
     ],
 )
-def test_errors_of_commands_name_keywords(options, message, tmp_path):
+def test_errors_name_keywords(function, options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(virnucpro.UsageError, match=message):
-        virnucpro.train(tmp_path / "out", **options)
+        function(**options)
 
 
 def test_bundles_are_listed():

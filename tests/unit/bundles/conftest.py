@@ -7,9 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from virnucpro.bundles import published
 from virnucpro.bundles.bundle import save_bundle
-from virnucpro.bundles.data_folder import DataFolder
 from virnucpro.bundles.import_head import OwnFiles
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.head import head_shapes
@@ -79,28 +77,10 @@ def edit(bundle_folder):
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    """The data folder of this test."""
-    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
-    return DataFolder(tmp_path / "data")
-
-
-@pytest.fixture(scope="module")
-def files(stand_ins, tmp_path_factory):
-    """The files of a small published bundle."""
-    folder = tmp_path_factory.mktemp("DNABERT-S")
-    stand_ins.publish(folder)
-    return folder
+def files(published_files):
+    return published_files
 
 
 @pytest.fixture
 def own(files):
     return OwnFiles(files, files / "esm2_tiny.pt")
-
-
-@pytest.fixture
-def recipe(stand_ins, files, monkeypatch):
-    """The recipe of that bundle, registered under its name."""
-    made = stand_ins.recipe_of_files(files)
-    monkeypatch.setitem(published._RECIPES, made.name, made)
-    return made

@@ -22,31 +22,21 @@ def members_of(path):
         return [(member, archive.extractfile(member).read()) for member in archive.getmembers()]
 
 
-@pytest.fixture
-def repack(packed):
+def repack(packed, change):
     """Rewrite the archive with its members changed by a function."""
-
-    def apply(change):
-        members = members_of(packed)
-        with tarfile.open(packed, "w") as archive:
-            for member, content in change(members):
-                plain = member.isreg()
-                archive.addfile(member, io.BytesIO(content) if plain else None)
-        return packed
-
-    return apply
+    members = members_of(packed)
+    with tarfile.open(packed, "w") as archive:
+        for member, content in change(members):
+            plain = member.isreg()
+            archive.addfile(member, io.BytesIO(content) if plain else None)
+    return packed
 
 
-@pytest.fixture
-def refused(data):
-    """Return a check that an archive is refused with this message and leaves nothing."""
-
-    def check(archive, message):
-        with pytest.raises(BundleError, match=message):
-            unpack_bundle(archive, data)
-        assert list(data.bundles.glob("*")) == []
-
-    return check
+def refused(data, archive, message):
+    """Check that an archive is refused with this message and leaves nothing."""
+    with pytest.raises(BundleError, match=message):
+        unpack_bundle(archive, data)
+    assert list(data.bundles.glob("*")) == []
 
 
 def test_an_unpacked_bundle_equals_the_packed_one(bundle_folder, packed, data):
@@ -81,12 +71,12 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(packed, data, bundle_folde
         shutil.rmtree(bundle.path)
 
 
-def test_a_truncated_archive_is_refused(packed, refused):
+def test_a_truncated_archive_is_refused(packed, data):
     content = packed.read_bytes()
     end = content.rstrip(b"\0")
     for size in (0, 100, 511, 512, 1000, len(content) // 2, len(end) - 1):
         packed.write_bytes(content[:size])
-        refused(packed, r"tiny\.tar")
+        refused(data, packed, r"tiny\.tar")
 
 
 def member(name, content=b"x", kind=tarfile.REGTYPE, link=""):
@@ -113,7 +103,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_member_that_the_manifest_does_not_list_is_refused(repack, refused, tmp_path, what):
+def test_a_member_that_the_manifest_does_not_list_is_refused(packed, data, tmp_path, what):
     def change(members):
         extra = HOSTILE[what] or members[2]
         kept = [one for one in members if one[0].name != extra[0].name or what == "twice"]
@@ -121,7 +111,7 @@ def test_a_member_that_the_manifest_does_not_list_is_refused(repack, refused, tm
         return [first, extra, *(one for one in kept if one[0].name != "bundle.json")]
 
     before = sorted(path.name for path in tmp_path.iterdir())
-    refused(repack(change), r"contains '.*', but bundle\.json lists no such file")
+    refused(data, repack(packed, change), r"contains '.*', but bundle\.json lists no such file")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "data"})
 
 
@@ -159,33 +149,41 @@ MALFORMED = {
 }
 
 
+def insert(packed, extra, *, behind):
+    """Write bytes before or after the manifest of an archive."""
+    content = packed.read_bytes()
+    start = 512 + -(-members_of(packed)[0][0].size // 512) * 512 if behind else 0
+    packed.write_bytes(content[:start] + extra + content[start:])
+    return packed
+
+
 @pytest.mark.parametrize("behind", [False, True], ids=["first", "behind a manifest"])
 @pytest.mark.parametrize("header", MALFORMED)
-def test_a_malformed_header_is_one_clear_error(packed, refused, header, behind):
-    content = packed.read_bytes()
-    end = 512 + -(-members_of(packed)[0][0].size // 512) * 512
-    start = end if behind else 0
-    packed.write_bytes(content[:start] + MALFORMED[header] + content[start:])
-    refused(packed, r"tiny\.tar")
+def test_a_malformed_header_is_one_clear_error(packed, data, header, behind):
+    refused(data, insert(packed, MALFORMED[header], behind=behind), r"tiny\.tar")
 
 
-@pytest.mark.parametrize("name", ["bundle.json", "head.safetensors"])
-def test_a_sparse_member_is_refused(packed, refused, name):
+def sparse(name):
     """A few bytes of the archive would become gigabytes."""
-    content = packed.read_bytes()
-    end = 512 + -(-members_of(packed)[0][0].size // 512) * 512
-    start = 0 if name == "bundle.json" else end
-    sparse = pax(record("GNU.sparse.map", "0,1"), record("GNU.sparse.size", str(3 << 30)))
-    sparse += raw(tarfile.REGTYPE, 1, b"{", name)
-    packed.write_bytes(content[:start] + sparse + content[start:])
-    problem = "its first file is not bundle.json" if start == 0 else f"contains '{name}'"
-    refused(packed, problem)
+    header = pax(record("GNU.sparse.map", "0,1"), record("GNU.sparse.size", str(3 << 30)))
+    return header + raw(tarfile.REGTYPE, 1, b"{", name)
 
 
-def test_a_manifest_of_gigabytes_is_refused(packed, refused):
-    large = raw(tarfile.REGTYPE, 3 << 30, b"{", "bundle.json")
-    packed.write_bytes(large + packed.read_bytes())
-    refused(packed, r"has a bundle\.json of 3,221,225,472 bytes")
+@pytest.mark.parametrize(
+    ("extra", "behind", "problem"),
+    [
+        (sparse("bundle.json"), False, "its first file is not bundle.json"),
+        (sparse("head.safetensors"), True, "contains 'head.safetensors'"),
+        (
+            raw(tarfile.REGTYPE, 3 << 30, b"{", "bundle.json"),
+            False,
+            r"has a bundle\.json of 3,221,225,472 bytes",
+        ),
+    ],
+    ids=["sparse manifest", "sparse weights", "manifest of gigabytes"],
+)
+def test_a_member_of_gigabytes_is_refused(packed, data, extra, behind, problem):
+    refused(data, insert(packed, extra, behind=behind), problem)
 
 
 def test_sizes_and_names_in_pax_headers_are_read(packed, data):
@@ -200,11 +198,6 @@ def test_sizes_and_names_in_pax_headers_are_read(packed, data):
     assert unpack_bundle(packed, data).name == "tiny"
 
 
-def test_a_missing_member_is_named(repack, refused):
-    archive = repack(lambda m: [one for one in m if one[0].name != "tokenizer.json"])
-    refused(archive, r"lacks tokenizer\.json")
-
-
 def with_manifest(change):
     """Return a change of members: that of the manifest's content by a function."""
 
@@ -216,18 +209,27 @@ def with_manifest(change):
     return apply
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["..", "/x", "", ".hidden", "-a", "a\\b", "x" * 101, "x.1-01234567.tmp", "ä", "mini"],
-)
-def test_a_bundles_name_that_is_not_a_folders_name_is_refused(repack, refused, name):
-    message = "name of an embedded bundle" if name == "mini" else "cannot be a bundle's name"
-    refused(repack(with_manifest(lambda manifest: manifest.update(name=name))), message)
+def named(name):
+    return with_manifest(lambda manifest: manifest.update(name=name))
 
 
-def test_a_manifest_of_larger_files_than_the_archive_is_refused(repack, refused):
-    change = with_manifest(lambda m: m["files"]["tokenizer.json"].update(bytes=10**15))
-    refused(repack(change), "is truncated")
+ODD_NAMES = ["..", "/x", "", ".hidden", "-a", "a\\b", "x" * 101, "x.1-01234567.tmp", "ä"]
+CHANGES = {name or "no name": (named(name), "cannot be a bundle's name") for name in ODD_NAMES} | {
+    "embedded": (named("mini"), "name of an embedded bundle"),
+    "larger files than the archive": (
+        with_manifest(lambda m: m["files"]["tokenizer.json"].update(bytes=10**15)),
+        "is truncated",
+    ),
+    "missing member": (
+        lambda members: [one for one in members if one[0].name != "tokenizer.json"],
+        r"lacks tokenizer\.json",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+def test_a_manifest_that_does_not_fit_the_archive_is_refused(packed, data, change, message):
+    refused(data, repack(packed, change), message)
 
 
 def test_an_installed_bundle_is_not_overwritten(packed, data):
@@ -237,23 +239,23 @@ def test_an_installed_bundle_is_not_overwritten(packed, data):
 
 
 @pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
-def test_a_compressed_archive_is_refused(packed, refused, mode):
+def test_a_compressed_archive_is_refused(packed, data, mode):
     members = members_of(packed)
     with tarfile.open(packed, mode) as archive:
         for one, content in members:
             archive.addfile(one, io.BytesIO(content))
-    refused(packed, "cannot be read")
+    refused(data, packed, "cannot be read")
 
 
-def test_another_file_is_refused(tmp_path, refused):
+def test_another_file_is_refused(tmp_path, data):
     (tmp_path / "other.tar").write_bytes(b"hello" * 1000)
-    refused(tmp_path / "other.tar", r"other\.tar: cannot be read")
+    refused(data, tmp_path / "other.tar", r"other\.tar: cannot be read")
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         archive.addfile(*[member("readme")[0], io.BytesIO(b"x")])
-    refused(tmp_path / "other.tar", r"is not a packed bundle.*bundle pack")
-    refused(tmp_path / "none.tar", r"none\.tar: no such file")
+    refused(data, tmp_path / "other.tar", r"is not a packed bundle.*bundle pack")
+    refused(data, tmp_path / "none.tar", r"none\.tar: no such file")
     os.mkfifo(tmp_path / "pipe.tar")
-    refused(tmp_path / "pipe.tar", r"pipe\.tar: is not a regular file")
+    refused(data, tmp_path / "pipe.tar", r"pipe\.tar: is not a regular file")
 
 
 def test_a_pipe_is_not_replaced_by_an_archive(bundle_folder, tmp_path):
@@ -289,12 +291,3 @@ def test_a_bundle_is_not_packed_into_a_bundles_folder(bundle_folder, tmp_path, n
             pack_bundle(bundle, folder / name)
     assert open_bundle(str(bundle_folder)) == bundle
     open_bundle(str(other))
-
-
-def test_pack_refuses_standard_output(bundle_folder, capsys, tmp_path, monkeypatch):
-    from virnucpro.cli.main import main
-
-    monkeypatch.chdir(tmp_path)
-    assert main(["bundle", "pack", str(bundle_folder), "-o", "-"]) == 64
-    assert "cannot write to standard output" in capsys.readouterr().err
-    assert not (tmp_path / "-").exists()

@@ -52,6 +52,9 @@ def test_the_output_folder_of_train_is_a_name_of_its_bundle(bundle_folder, tmp_p
         open_bundle("my-model")
 
 
+FILES = ["nucleotide.safetensors", "protein.safetensors", "tokenizer.json", "head.safetensors"]
+
+
 def flipped(data):
     return data[:-1] + bytes([data[-1] ^ 1])
 
@@ -59,10 +62,7 @@ def flipped(data):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("nucleotide.safetensors", flipped, "its SHA-256 is .* get the bundle again"),
-        ("protein.safetensors", flipped, "its SHA-256 is .* get the bundle again"),
-        ("tokenizer.json", flipped, "its SHA-256 is .* get the bundle again"),
-        ("head.safetensors", flipped, "its SHA-256 is .* get the bundle again"),
+        *((name, flipped, "its SHA-256 is .* get the bundle again") for name in FILES),
         (
             "protein.safetensors",
             lambda data: data + b"\0",
@@ -105,6 +105,9 @@ def listing(name):
     return lambda m: m["files"].update({name: {"sha256": "0" * 64, "bytes": 1}})
 
 
+NO_PLAIN_NAMES = ["../x.safetensors", "/etc/hostname", "..", ".", "", "a/b", "a\\b", "bundle.json"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -126,14 +129,7 @@ def listing(name):
             lambda m: m.update(schema_version=2),
             "schema 2.*Use a version of virnucpro that reads",
         ),
-        (listing("../outside.safetensors"), "is not a plain file name"),
-        (listing("/etc/hostname"), "is not a plain file name"),
-        (listing(".."), "is not a plain file name"),
-        (listing("."), "is not a plain file name"),
-        (listing(""), "is not a plain file name"),
-        (listing("sub/file"), "is not a plain file name"),
-        (listing("a\\b"), "is not a plain file name"),
-        (listing("bundle.json"), "is not a plain file name"),
+        *((listing(name), "is not a plain file name") for name in NO_PLAIN_NAMES),
     ],
 )
 def test_a_manifest_that_does_not_fit_the_files_is_refused_when_opened(edit, change, message):
@@ -312,10 +308,7 @@ def test_a_description_lists_verified_precisions(edit):
 
 @pytest.fixture
 def encoders_alone(edit):
-    def change(content):
-        content.update(head=None, labels=[], thresholds={})
-
-    return edit(change)
+    return edit(lambda content: content.update(head=None, labels=[], thresholds={}))
 
 
 def test_a_bundle_may_have_no_classifier(encoders_alone):
@@ -324,17 +317,12 @@ def test_a_bundle_may_have_no_classifier(encoders_alone):
     assert "encoders only, no classifier" in describe_bundle(bundle)
 
 
-def test_predict_refuses_a_bundle_without_a_classifier(encoders_alone, capsys, tmp_path):
-    from virnucpro.cli.main import main
-
-    code = main(["predict", "x.fa", "-o", str(tmp_path / "out"), "--bundle", encoders_alone])
-    assert code == 64
-    assert "virnucpro embed" in capsys.readouterr().err
+def test_predict_refuses_a_bundle_without_a_classifier(encoders_alone, called, tmp_path):
+    command = ["predict", "x.fa", "-o", tmp_path / "out", "--bundle", encoders_alone]
+    assert "virnucpro embed" in called(*command, code=64).stderr
 
 
-def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
-    bundle_folder, tmp_path, monkeypatch
-):
+def test_installed_bundles_are_found_after_embedded_ones(bundle_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
     for name in ("own", "mini"):
         shutil.copytree(bundle_folder, tmp_path / "data" / "bundles" / name)
@@ -347,8 +335,7 @@ def test_an_installed_bundle_is_found_by_name_after_embedded_ones(
     }
 
 
-def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, monkeypatch, capsys):
-    from virnucpro.cli.main import main
+def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, monkeypatch, called):
     from virnucpro.run.embed_job import embed_job
 
     monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path / "data"))
@@ -357,12 +344,10 @@ def test_a_malformed_bundle_is_listed_with_its_error(bundle_folder, tmp_path, mo
         shutil.copytree(bundle_folder, installed / name)
     (installed / "broken").mkdir()
     (installed / "broken" / "bundle.json").write_text("{")
-    assert main(["bundle", "list"]) == 0
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split("\t") for line in called("bundle", "list", code=0).stdout.splitlines()]
     assert [row[0] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert rows[0][2].startswith(f"cannot be used: {installed}/broken/bundle.json: is not JSON")
-    assert main(["bundle", "list", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(called("bundle", "list", "--json", code=0).stdout)
     assert [row["name"] for row in rows] == ["broken", "mini", "mini-deep", "renamed", "tiny"]
     assert "is not JSON" in rows[0]["error"]
     assert rows[3]["fingerprint"] == open_bundle("renamed").fingerprint

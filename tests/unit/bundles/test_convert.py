@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 from virnucpro.bundles.convert import convert_dnabert_s, convert_esm2, write_tensors
-from virnucpro.cli.main import main
 from virnucpro.encoders.dnabert_s.config import find_published
 from virnucpro.encoders.registry import open_spec
 from virnucpro.encoders.weights.pickles import read_pickle, read_state_dict
@@ -158,9 +157,7 @@ def test_conversion_keeps_types_and_omits_heads(tmp_path, esm2):
         ("tokenizer.json", "{}", ""),
     ],
 )
-def test_invalid_settings_or_another_tokenizer_are_refused(
-    tmp_path, stand_ins, name, content, message
-):
+def test_invalid_settings_or_tokenizers_are_refused(tmp_path, stand_ins, name, content, message):
     stand_ins.write_dnabert_s(tmp_path)
     (tmp_path / name).write_text(content)
     (tmp_path / "out").mkdir()
@@ -175,7 +172,7 @@ def test_a_write_error_is_a_clear_error(stand_ins, tmp_path):
 
 @pytest.mark.parametrize("command", ["parity", "embed", "import"])
 def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
-    tmp_path, stand_ins, command, reading_here, capsys
+    tmp_path, stand_ins, command, reading_here, called
 ):
     stand_ins.publish(tmp_path)
     path = tmp_path / "esm2_poisoned.pt"
@@ -188,8 +185,7 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
             *("--nucleotide", tmp_path, "--protein", path),
         ],
     }
-    assert main([str(word) for word in commands[command]]) == 1
-    output = capsys.readouterr().err
+    output = called(*commands[command], code=1).stderr
     assert "Widget" in output
     assert "weights_only" not in output
     assert "\x1b" not in output
@@ -197,7 +193,7 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
 
 @pytest.mark.parametrize("place", ["classifier", "protein"])
 def test_a_torchscript_archive_is_refused_without_torchs_advice(
-    tmp_path, stand_ins, place, reading_here, capsys
+    tmp_path, stand_ins, place, reading_here, called
 ):
     stand_ins.publish(tmp_path)
     path = tmp_path / "esm2_script.pt"
@@ -209,8 +205,7 @@ def test_a_torchscript_archive_is_refused_without_torchs_advice(
     files[place] = path
     command = ["bundle", "import", files["classifier"], "--name", "x", "--window", "500"]
     command += ["--nucleotide", tmp_path, "--protein", files["protein"]]
-    assert main([str(word) for word in command]) == 1
-    output = capsys.readouterr().err
+    output = called(*command, code=1).stderr
     assert "esm2_script.pt: is a TorchScript" in output
     for advice in ("weights_only", "jit.load", "likely succeed"):
         assert advice not in output

@@ -36,21 +36,16 @@ def set_umask():
     os.umask(former)
 
 
-@pytest.fixture
-def run_without_root():
+def run_without_root(*arguments, **variables):
     """Run a command line without root's right to read every file."""
-
-    def run(*arguments, **variables):
-        return run_captured(
-            sys.executable,
-            "-c",
-            WITHOUT_ROOT,
-            "first",
-            *arguments,
-            env=os.environ | variables,
-        )
-
-    return run
+    return run_captured(
+        sys.executable,
+        "-c",
+        WITHOUT_ROOT,
+        "first",
+        *arguments,
+        env=os.environ | variables,
+    )
 
 
 def modes(folder):
@@ -82,7 +77,7 @@ def test_every_file_of_a_bundle_has_the_mode_of_the_umask(
     ],
 )
 def test_a_bundle_without_read_permission_is_an_error_with_the_chmod_command(
-    bundle_folder, tmp_path, run_without_root, closed, mode
+    bundle_folder, tmp_path, closed, mode
 ):
     bundles = tmp_path / "data" / "bundles"
     bundles.mkdir(parents=True)
@@ -103,7 +98,7 @@ def test_a_bundle_without_read_permission_is_an_error_with_the_chmod_command(
 
 
 @pytest.mark.parametrize("own", ["", slow("named")])
-def test_a_home_folder_of_another_user_has_no_bundles(tmp_path, run_without_root, own):
+def test_a_home_folder_of_another_user_has_no_bundles(tmp_path, own):
     """A data folder that the user named must be readable."""
     home = tmp_path / "home"
     home.mkdir(mode=0)
@@ -157,7 +152,7 @@ def test_a_group_writable_bundle_of_another_user_is_a_warning(
     assert bool(caplog.records) == warned
 
 
-def test_the_command_prints_the_warning_once_and_succeeds(bundle_folder, run_without_root):
+def test_the_command_prints_the_warning_once_and_succeeds(bundle_folder):
     (bundle_folder / "protein.safetensors").chmod(0o666)
     data = str(bundle_folder.parent)
     done = run_without_root("bundle", "verify", str(bundle_folder), VIRNUCPRO_DATA=data)

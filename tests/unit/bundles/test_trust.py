@@ -69,9 +69,7 @@ def test_a_malformed_record_is_ignored(fetch, recipe, data, content):
     assert "virnucpro-500 was packed on another machine" in fetch.stages[-1]
 
 
-def test_a_card_marks_encoders_of_a_bundle_packed_elsewhere_as_unverified(
-    forged, fetch, recipe, files, data
-):
+def test_a_card_marks_encoders_packed_elsewhere_as_unverified(forged, fetch, recipe, files, data):
     unpack_bundle(forged(recipe, "elsewhere"), data)
     bundle = import_classifier(files / "500_model.pth", data, name="own", encoders="elsewhere")
     card = (bundle.path / "CARD.md").read_text()
@@ -114,9 +112,7 @@ def test_a_published_name_is_not_given_to_anything_else(
     assert fetch.stages == [*fetch.stages[:-1], f"verifying the installed bundle {imported.path}"]
 
 
-def test_fetch_refuses_another_bundle_under_the_published_name(
-    fetch, recipe, stand_ins, own, data, tmp_path
-):
+def test_fetch_refuses_another_bundle_of_the_name(fetch, recipe, stand_ins, own, data, tmp_path):
     other = tmp_path / "500_model.pth"
     stand_ins.save_as_published(stand_ins.roughen(stand_ins.MLPClassifier()), other)
     bundle = import_classifier(other, data, name="own", encoders=own)
@@ -136,13 +132,10 @@ def test_an_archive_of_unknown_sources_under_a_published_name_is_refused(forged,
     assert data.installed() == {}
 
 
-def test_an_unpacked_published_bundle_is_reported_as_not_verified(
-    fetch, recipe, data, tmp_path, capsys
-):
+def test_an_unpacked_bundle_is_reported_as_not_verified(fetch, recipe, data, tmp_path, called):
     honest = fetch(recipe, data=DataFolder(tmp_path / "elsewhere"))
     pack_bundle(honest, tmp_path / "packed.tar")
-    assert main(["bundle", "unpack", str(tmp_path / "packed.tar")]) == 0
-    output = capsys.readouterr().err
+    output = called("bundle", "unpack", tmp_path / "packed.tar", code=0).stderr
     assert "virnucpro-500 was packed on another machine" in output
     assert f"remove {data.bundle(recipe.name)} and run: virnucpro" in output
     fetch.stages.clear()

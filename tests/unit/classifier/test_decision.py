@@ -232,9 +232,7 @@ def test_short_records_do_not_count_in_the_prevalence():
 )
 @pytest.mark.parametrize("probability", [0.99, 0.5, 0.01])
 @pytest.mark.parametrize("options", [{}, {"fdr": 1.0}, {"threshold": 0.6}])
-def test_a_record_with_little_evidence_is_ambiguous(
-    changes, is_complex, reason, probability, options
-):
+def test_little_evidence_is_ambiguous(changes, is_complex, reason, probability, options):
     found = call_records(
         records_of([probability], **changes),
         Thresholds(),

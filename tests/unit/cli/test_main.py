@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from doubles import open_run
 from programs import run_captured
 
 from virnucpro import bundles
-from virnucpro.cli.main import main
+from virnucpro.cli.main import advice_for, main
+from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.runtime.signals import StopRequested
 
+MORE_THREADS = len(os.sched_getaffinity(0)) + 1
 MINI = Path(bundles.__path__[0]) / "mini"
 
 
@@ -32,40 +35,62 @@ def test_a_command_line_imports_its_own_command_only():
     assert names == ["virnucpro.cli.commands.predict_command"], done.stderr
 
 
-def test_an_error_shows_control_characters_as_escapes(capsys):
-    assert main(["bundle", "show", "no\x1b[2J\rsuch"]) == 64
-    printed = capsys.readouterr().err
-    assert r"no\x1b[2J\rsuch: there is no such bundle" in printed
+EXAMPLE = str(Path("tests/data/example.fa").absolute())
+UNKNOWN = [
+    "bundle show nosuch",
+    "bundle fetch nosuch",
+    "bench -m nosuch",
+    "bench -b nosuch",
+    "parity -b nosuch",
+    "parity --device mps",
+    "bench --device meta",
+    "bundle verify mini-deep --golden --device bogus",
+    "predict x.fa -o nowhere -b nosuch",
+    "embed x.fa -o nowhere -e nosuch/protein",
+    "embed x.fa -o nowhere -e nosuch",
+    "embed x.fa -o nowhere -e ./nosuch.pt",
+    "embed x.fa -o nowhere -e /nosuch/x.pt",
+    "embed x.fa -o nowhere -e mini-deep/rna",
+    "parity -e nosuch",
+    "parity -n 99999999999999",
+    f"parity -n 100001 --fasta {EXAMPLE}",
+]
+NOT_ACCEPTED = [
+    *((command, 64, "") for command in UNKNOWN),
+    ("bundle show no\x1b[2J\x7fsuch", 64, r"no\x1b[2J\x7fsuch: there is no such bundle"),
+    *((f"bench --lengths {one}", 64, "up to 5,000") for one in (10**8, "1-5001", "9" * 5000)),
+    ("parity --fasta none.fa", 1, "check its path"),
+    ("predict -q -o nowhere none.fa", 1, "check its path"),
+    ("predict x.fa -o run -b .", 1, "A bundle is a folder with a bundle.json"),
+    ("bundle pack mini -o .", 64, "name of another file"),
+    ("bundle pack mini -o none/mini.tar", 64, "name of another file"),
+    ("bundle pack mini -o -", 64, "cannot write to standard output"),
+    (f"predict {EXAMPLE} -o run --devices foo", 64, "foo"),
+    (f"predict {EXAMPLE} -o run --window 59", 64, "fewer than 60 bases"),
+    (f"predict {EXAMPLE} -o run -b mini-deep --preset sensitive", 64, "no calibration"),
+    ("embed x.faa -o run -e mini-deep/protein --layer 3", 64, "mini-esm2 has 1 layers"),
+    ("embed x.faa -o run -e mini-deep/protein --long truncate", 64, "needs --max-length"),
+    ("embed x.faa -o run -e protein", 64, "BUNDLE/VIEW"),
+    ("embed x.faa -o run -e mini-deep/sound", 64, "mini-deep/protein"),
+    ("embed x.faa -o run -e none/protein", 64, "no such bundle"),
+    ("embed x.faa -o run -e a/b", 64, "(hf download a/b --local-dir DIR), then give DIR"),
+    ("embed x.faa -o run -e gone/esm2_mine.pt", 64, "no such bundle"),
+    ("embed x.faa -o run -e virnucpro-500/esm2", 64, "bundle fetch virnucpro-500"),
+]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["bundle", "show", "nosuch"],
-        ["bundle", "fetch", "nosuch"],
-        ["bench", "-m", "nosuch"],
-        ["bench", "-b", "nosuch"],
-        ["parity", "-b", "nosuch"],
-        ["parity", "--device", "mps"],
-        ["bench", "--device", "meta"],
-        ["bundle", "verify", "mini-deep", "--golden", "--device", "bogus"],
-        ["predict", "x.fa", "-o", "nowhere", "-b", "nosuch"],
-        ["embed", "x.fa", "-o", "nowhere", "-e", "nosuch/protein"],
-        *(
-            ["embed", "x.fa", "-o", "nowhere", "-e", name]
-            for name in ("nosuch", "./nosuch.pt", "/nosuch/x.pt", "mini-deep/rna")
-        ),
-        ["parity", "-e", "nosuch"],
-        ["parity", "-n", "99999999999999"],
-        ["parity", "-n", "100001", "--fasta", "tests/data/example.fa"],
-    ],
-)
-def test_unknown_names_are_wrong_usage_in_one_line(command, capsys):
-    assert main(command) == 64
-    printed = capsys.readouterr().err
+@pytest.mark.parametrize(("command", "code", "text"), NOT_ACCEPTED, ids=lambda one: str(one)[:60])
+def test_an_error_is_one_line_that_names_the_cause(
+    command, code, text, tmp_path, called, monkeypatch
+):
+    """Without advice on outputs that are not the cause."""
+    monkeypatch.chdir(tmp_path)
+    printed = called(*command.split(" "), code=code).stderr
     assert printed.startswith("virnucpro: error: ")
+    assert text in printed
     assert printed.count("\n") == 1
     assert len(printed) < 300
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -82,6 +107,12 @@ def test_unknown_names_are_wrong_usage_in_one_line(command, capsys):
         "bundle show",
         "bundle verify",
         "bundle pack -o out",
+        "bundle pack mini -o",
+        "bundle import 500_model.pth --encoders",
+        "bundle import 500_model.pth --name",
+        "bundle import",
+        "bundle fetch virnucpro-500 --from",
+        "bundle unpack",
         "status",
         "verify",
         "aggregate",
@@ -92,8 +123,7 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
     bundle = shutil.copytree(MINI, tmp_path / "mini")
     monkeypatch.chdir(bundle)
     before = sorted(bundle.iterdir())
-    done = called(*command.split(), "")
-    assert done.returncode == 64
+    done = called(*command.split(), "", code=64)
     assert "is empty" in done.stderr
     assert sorted(bundle.iterdir()) == before
 
@@ -123,13 +153,16 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
         ),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
+        *(  # torch aborts the process if the system refuses to start a thread
+            ([*command, "-t", MORE_THREADS], f"virnucpro {command[0]}", "CPUs of this process")
+            for command in (["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"])
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_nearest_word_and_the_way_to_help(
     command, prog, message, called
 ):
-    done = called(*command)
-    assert done.returncode == 64
+    done = called(*command, code=64)
     (error, details) = done.stderr.splitlines()
     assert error.startswith(f"{prog}: error: ")
     assert message in error
@@ -158,7 +191,7 @@ def test_no_help_text_states_a_default_twice(called):
         ("launch --input-dir {folder} -o {run}", False),
     ],
 )
-def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, capsys, monkeypatch):
+def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, called, monkeypatch):
     def refused(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -169,57 +202,16 @@ def test_no_lock_is_advised_where_it_is_an_option(command, advised, tmp_path, ca
     other.write_text("".join(f">{n}\n{''.join(draw('ACGT', k=4000))}\n" for n in range(5)))
     monkeypatch.setattr(fcntl, "fcntl", refused)
     places = {"fasta": fasta, "other": other, "run": tmp_path / "run", "folder": tmp_path / "in"}
-    assert main(command.format(**places).split()) == 1
-    printed = capsys.readouterr().err
+    printed = called(*command.format(**places).split(), code=1).stderr
     assert "its file system has no file locks" in printed
     assert ("add --no-lock" in printed) == advised
 
 
-@pytest.mark.parametrize("command", [["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"]])
-def test_more_threads_than_cpus_are_refused(command, called):
-    """torch aborts the process if the system refuses to start a thread."""
-    done = called(*command, "-t", len(os.sched_getaffinity(0)) + 1)
-    assert done.returncode == 64
-    assert "CPUs of this process" in done.stderr
-
-
-@pytest.mark.parametrize("lengths", ["100000000", "1-5001", "9" * 5000])
-def test_lengths_that_take_all_memory_are_refused(lengths, capsys):
-    assert main(["bench", "--lengths", lengths]) == 64
-    printed = capsys.readouterr().err
-    assert "up to 5,000" in printed
-    assert len(printed) < 250
-
-
-@pytest.mark.parametrize("command", [["parity", "--fasta"], ["predict", "-q", "-o", "nowhere"]])
-def test_a_missing_input_is_named_without_advice_on_outputs(command, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*command, str(tmp_path / "none.fa")]) == 1
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
-    assert "check its path" in printed
-
-
-def test_a_folder_that_is_not_a_bundle_gets_no_advice_on_outputs(tmp_path, capsys):
-    assert main(["predict", "x.fa", "-o", str(tmp_path / "run"), "-b", str(tmp_path)]) == 1
-    printed = capsys.readouterr().err
-    assert "A bundle is a folder with a bundle.json" in printed
-    assert printed.count("\n") == 1
-
-
-@pytest.mark.parametrize("place", ["", "none/mini.tar"])
-def test_a_bundle_is_packed_into_an_existing_folder_only(place, tmp_path, capsys):
-    assert main(["bundle", "pack", "mini", "-o", str(tmp_path / place)]) == 64
-    assert "name of another file" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_parity_reports_fewer_items_than_requested(tmp_path, capsys):
+def test_parity_reports_fewer_items_than_requested(tmp_path, called):
     path = tmp_path / "few.fa"
     path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
     words = ["parity", "--fasta", str(path), "-n", "50", "--device", "cpu", "-b", "mini-deep"]
-    assert main(words) == 0
-    assert "few.fa has only 4 items, but 50 were requested." in capsys.readouterr().err
+    assert "few.fa has only 4 items, but 50 were requested." in called(*words, code=0).stderr
 
 
 @pytest.fixture
@@ -257,3 +249,94 @@ def test_the_advice_after_a_stop_names_no_option_that_the_command_lacks(
 def test_aggregate_names_the_command_that_computes_missing_rows(prepared, capsys):
     assert main(["aggregate", str(prepared)]) == 2
     assert "rerun the command of the run with --resume" in capsys.readouterr().err
+
+
+# --- advice
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE])
+def test_resume_is_advised_for_commands_that_have_it(code):
+    error = OSError(code, "x")
+    assert advice_for(error, resumable=True).endswith(", then rerun the command with --resume")
+    assert advice_for(error, resumable=False).endswith(", then rerun the command")
+
+
+def test_other_errors_advise_another_folder_or_nothing():
+    assert "choose another" in advice_for(OSError(errno.EROFS, "x"), resumable=False)
+    assert advice_for(OSError(errno.ELOOP, "x"), resumable=True) is None
+    assert advice_for(OSError("x"), resumable=True) is None
+    assert "ulimit -v" in advice_for(MemoryError(), resumable=True)
+
+
+def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, called):
+    def full(*_: object, **_keywords: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("virnucpro.run.embed_job.embed_job", full)
+    assert "--resume" in called("embed", "a.fa", "-o", "b", "-e", "c", code=1).stderr
+
+
+def test_a_deleted_working_directory_is_named(tmp_path, monkeypatch):
+    missing = OSError(errno.ENOENT, "No such file or directory")
+    assert "check that the folder exists" in advice_for(missing, resumable=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "working directory was deleted" in advice_for(missing, resumable=False)
+
+
+def test_a_link_without_a_target_is_named(tmp_path, capsys):
+    (tmp_path / "out").symlink_to("nowhere")
+    fasta = str(Path("tests/data/example.fa").absolute())
+    assert main(["predict", fasta, "-o", str(tmp_path / "out"), "-q"]) == 1
+    assert f"{tmp_path / 'out'} is a symbolic link without a target" in capsys.readouterr().err
+    assert main(["frames", fasta, "-o", str(tmp_path / "out")]) == 1
+    assert "is a symbolic link without" in capsys.readouterr().err
+
+
+def test_an_unreadable_file_is_not_taken_for_a_folder_that_is_not_writable(tmp_path, monkeypatch):
+    path = tmp_path / "closed"
+    path.write_text("")
+    denied = OSError(errno.EACCES, "Permission denied", str(path))
+    assert "writable" in advice_for(denied, resumable=True)
+    monkeypatch.setattr(os, "access", lambda part, *_, **__: part != str(path))
+    assert f"chmod a+r {path}" in advice_for(denied, resumable=True)
+    assert "writable" in advice_for(OSError(errno.EACCES, "x", str(tmp_path)), resumable=False)
+
+
+# --- cite and completion
+
+
+DOI = re.compile(r"10\.\d+/[\w.]+\w")
+
+
+def test_cite_prints_what_the_citation_file_lists(called):
+    printed = DOI.findall(called("cite", code=0).stdout)
+    listed = DOI.findall((Path(__file__).parents[3] / "CITATION.cff").read_text())
+    assert printed == listed == [DOI.findall(text)[0] for text in PUBLICATIONS.values()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_knows_commands_and_options(shell, capsys, tmp_path):
+    assert main(["completion", shell]) == 0
+    script = tmp_path / f"script.{shell}"
+    script.write_text(capsys.readouterr().out)
+    for word in ("predict", "rescore", "prevalence"):
+        assert word in script.read_text()
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", script], check=True)
+
+
+def test_bash_completes_an_option(capsys, tmp_path):
+    if not shutil.which("bash"):
+        pytest.skip("needs bash")
+    main(["completion", "bash"])
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    program = (
+        f"source {script}; COMP_WORDS=(virnucpro predict --prec); COMP_CWORD=2; "
+        'function=$(complete -p virnucpro | sed "s/.*-F \\([^ ]*\\).*/\\1/"); '
+        '$function; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["--precision"]

@@ -46,20 +46,17 @@ def slurm(tmp_path, monkeypatch):
         ([], "scontrol is not installed here"),
     ],
 )
-def test_what_is_refused(planned, options, message, slurm, capsys):
+def test_what_is_refused(planned, options, message, slurm, called):
     slurm()
-    assert main(["submit", str(planned), *options]) == 64
-    assert message in capsys.readouterr().err
+    assert message in called("submit", planned, *options, code=64).stderr
 
 
-def test_files_without_a_run_are_refused(fasta, tmp_path, capsys):
-    assert main(["submit", str(fasta)]) == 64
-    assert "input files and -o RUN" in capsys.readouterr().err
+def test_files_without_a_run_are_refused(fasta, tmp_path, capsys, called):
+    assert "input files and -o RUN" in called("submit", fasta, code=64).stderr
     assert main(["submit", str(fasta), "-o", str(tmp_path / "run"), "--print"]) == 64
     assert "run virnucpro plan first" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-    assert main(["submit", str(tmp_path)]) == 1
-    assert "is not a run of virnucpro" in capsys.readouterr().err
+    assert "is not a run of virnucpro" in called("submit", tmp_path, code=1).stderr
 
 
 def test_the_commands_are_shown_with_the_numbers_of_their_jobs(planned, slurm, capsys):
@@ -90,19 +87,17 @@ def test_the_commands_are_shown_with_the_numbers_of_their_jobs(planned, slurm, c
         (["--engine", "ray", "--", "num_gpus"], "'num_gpus' is not NAME=VALUE"),
     ],
 )
-def test_what_is_refused_before_the_plan(fasta, tmp_path, slurm, options, message, capsys):
+def test_what_is_refused_before_the_plan(fasta, tmp_path, slurm, options, message, called):
     slurm(scontrol="echo 'MaxArraySize = 4'")
     run = tmp_path / "run"
     size = [] if "--ranks" in options else ["--ranks", "3"]
-    assert main(["submit", str(fasta), "-o", str(run), "-q", *size, *options]) == 64
-    assert message in capsys.readouterr().err
+    assert message in called("submit", fasta, "-o", run, "-q", *size, *options, code=64).stderr
     assert not run.exists()
 
 
-def test_commands_are_printed_without_slurm(planned, slurm, capsys):
+def test_commands_are_printed_without_slurm(planned, slurm, called):
     slurm()
-    assert main(["submit", str(planned), "--print"]) == 0
-    assert "--array=0-2" in capsys.readouterr().out
+    assert "--array=0-2" in called("submit", planned, "--print", code=0).stdout
 
 
 @pytest.mark.parametrize("command", ["plan", "rescue"])
@@ -112,11 +107,10 @@ def test_the_number_of_workers_has_a_limit(planned, tmp_path, command, called):
     assert "give at most 65,536 workers" in done.stderr
 
 
-def test_a_refusal_names_the_jobs_that_were_submitted(planned, slurm, capsys):
+def test_a_refusal_names_the_jobs_that_were_submitted(planned, slurm, called):
     refusal = "case $* in *afterany*) echo no merges here >&2; exit 1;; esac; echo 17"
     slurm(scontrol="true", sbatch=refusal)
-    assert main(["submit", str(planned)]) == 1
-    shown = capsys.readouterr().err
+    shown = called("submit", planned, code=1).stderr
     assert "sbatch failed with exit code 1: no merges here" in shown
     assert "scancel 17" in shown
 
@@ -130,11 +124,10 @@ def submitted(fasta, run):
     assert (run / "predictions.tsv").read_text().count("\n") == 3
 
 
-def test_input_files_are_planned_and_computed(fasta, tmp_path, capsys):
+def test_input_files_are_planned_and_computed(fasta, tmp_path, called):
     run = tmp_path / "run"
     submitted(fasta, run)
-    assert main(["submit", str(run)]) == 0
-    assert f"{run}: complete: nothing to submit" in capsys.readouterr().err
+    assert f"{run}: complete: nothing to submit" in called("submit", run, code=0).stderr
 
 
 @pytest.mark.slow
@@ -153,10 +146,9 @@ def test_a_submission_computes_what_is_missing(fasta, tmp_path):
     assert len(list((run / "parts").iterdir())) == len(before) + 1
 
 
-def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys):
+def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys, called):
     for command in (["plan"], ["submit", "--engine", "local"]):
-        assert main([*command, str(fasta), "-o", str(planned), "-q"]) == 1
-        text = capsys.readouterr().err
+        text = called(*command, fasta, "-o", planned, "-q", code=1).stderr
         assert f"To compute it: virnucpro submit {planned}." in text
         assert "--resume" not in text
     killed = tmp_path / "run"  # the planner was killed before it wrote the round
@@ -167,5 +159,4 @@ def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys):
     assert main(["submit", str(killed), "--engine", "local"]) == 1
     assert f"virnucpro rescue {killed}" in capsys.readouterr().err
     assert main(["rescue", str(killed), "-q"]) == 0
-    assert main(["submit", str(killed), "--print"]) == 0
-    assert f"work {killed}" in capsys.readouterr().out
+    assert f"work {killed}" in called("submit", killed, "--print", code=0).stdout

@@ -42,29 +42,27 @@ def test_the_task_of_an_environment(environment, expected):
     assert task_of(environment) == expected
 
 
+TEXTS = ["", "8/8", "1", "a/b", "1/0", "-1/3", " 1/3", "1/3/4", "٣/٨"]
+
+
 @pytest.mark.parametrize(
-    ("environment", "message"),
+    ("read", "given", "message"),
     [
-        ({**TORCHRUN, **STEP}, "launchers disagree: RANK=2, WORLD_SIZE=3, SLURM_PROCID=3"),
-        ({"PMI_RANK": "4", "PMI_SIZE": "4"}, "launchers disagree"),
-        ({"PMI_RANK": "x", "PMI_SIZE": "4"}, "PMI_RANK is 'x'"),
-        (array(4, 0, 3, 1), "array disagree"),
-        (array(2, 1, 9, 2), "array disagree"),
-        (array(1, 0, 3, 0), "array disagree"),
-        ({"SLURM_ARRAY_TASK_ID": "1"}, "SLURM_ARRAY_TASK_MIN is ''"),
+        (task_of, {**TORCHRUN, **STEP}, "disagree: RANK=2, WORLD_SIZE=3, SLURM_PROCID=3"),
+        (task_of, {"PMI_RANK": "4", "PMI_SIZE": "4"}, "launchers disagree"),
+        (task_of, {"PMI_RANK": "x", "PMI_SIZE": "4"}, "PMI_RANK is 'x'"),
+        (task_of, array(4, 0, 3, 1), "array disagree"),
+        (task_of, array(2, 1, 9, 2), "array disagree"),
+        (task_of, array(1, 0, 3, 0), "array disagree"),
+        (task_of, {"SLURM_ARRAY_TASK_ID": "1"}, "SLURM_ARRAY_TASK_MIN is ''"),
+        *((parse_task, text, "give K/N") for text in TEXTS),
     ],
 )
-def test_contradictions_are_refused(environment, message):
+def test_contradictions_and_other_texts_are_refused(read, given, message):
     with pytest.raises(UsageError, match=message):
-        task_of(environment)
+        read(given)
 
 
 def test_a_task_of_the_command_line():
     assert parse_task("0/8") == Task(0, 8)
     assert parse_task("7/8") == Task(7, 8)
-
-
-@pytest.mark.parametrize("text", ["", "8/8", "1", "a/b", "1/0", "-1/3", " 1/3", "1/3/4", "٣/٨"])
-def test_other_texts_are_refused(text):
-    with pytest.raises(UsageError, match="give K/N"):
-        parse_task(text)

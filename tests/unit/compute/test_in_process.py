@@ -27,26 +27,21 @@ def models():
     return Models.of(job, "cpu")
 
 
-@pytest.fixture
-def do(tmp_path, models):
-    """Return a function that predicts synthetic records in a folder."""
-
-    def run(name, n_records, progressed=lambda: None):
-        path = tmp_path / f"{name}.fa"
-        path.write_text(random_records(n_records, seed=name, most=60))
-        folder = RunDirectory(tmp_path / name)
-        execution = Execution(folder.root, threads=1, resume=True)
-        job = predict_job((str(path),), precision="fp32")
-        device, reporter = Device("cpu"), Reporter()
-        return folder, run_in_process(job, execution, reporter, device, models, progressed)
-
-    return run
+def do(tmp_path, models, name, n_records, progressed=lambda: None):
+    """Predict synthetic records in a folder."""
+    path = tmp_path / f"{name}.fa"
+    path.write_text(random_records(n_records, seed=name, most=60))
+    folder = RunDirectory(tmp_path / name)
+    execution = Execution(folder.root, threads=1, resume=True)
+    job = predict_job((str(path),), precision="fp32")
+    device, reporter = Device("cpu"), Reporter()
+    return folder, run_in_process(job, execution, reporter, device, models, progressed)
 
 
-def test_consecutive_runs_share_their_models(do, models):
+def test_consecutive_runs_share_their_models(tmp_path, models):
     encoders = list(models.encoders)
     for name, n_records in (("one", 5), ("two", 70)):
-        folder, (outcome, computed) = do(name, n_records)
+        folder, (outcome, computed) = do(tmp_path, models, name, n_records)
         assert outcome.complete
         assert outcome.records == {"scored": n_records}
         assert computed == len(folder.segments()) > 0
@@ -66,7 +61,7 @@ def test_consecutive_runs_share_their_models(do, models):
         (SystemExit, "stopped", "the run was stopped by the disk is gone"),
     ],
 )
-def test_a_failed_run_is_recorded_and_resumed(do, monkeypatch, tmp_path, error, state, line):
+def test_a_failed_run_is_recorded_and_resumed(models, monkeypatch, tmp_path, error, state, line):
     commit, folder = ShardWriter.commit, RunDirectory(tmp_path / "failing")
 
     def fail_at_the_third(self, segment):
@@ -77,7 +72,7 @@ def test_a_failed_run_is_recorded_and_resumed(do, monkeypatch, tmp_path, error, 
     with monkeypatch.context() as patch:
         patch.setattr(ShardWriter, "commit", fail_at_the_third)
         with pytest.raises(error):
-            do("failing", 100)
+            do(tmp_path, models, "failing", 100)
     progress = read_progress(folder)
     assert (progress.state, progress.units_done) == ("incomplete", 2)
     assert progress.ranks["0"]["state"] == state
@@ -90,23 +85,23 @@ def test_a_failed_run_is_recorded_and_resumed(do, monkeypatch, tmp_path, error, 
     assert line in log
     assert "launch 1 ended after" in log
 
-    _, (outcome, computed) = do("failing", 100)
+    _, (outcome, computed) = do(tmp_path, models, "failing", 100)
     assert outcome.complete
     assert computed == progress.units_total - 2 > 0
     launches = json.loads(folder.run_json.read_text())["launches"]
     assert [launch["n_units"] for launch in launches] == [computed + 2, computed]
 
 
-def test_each_batch_is_a_heartbeat(do):
+def test_each_batch_is_a_heartbeat(tmp_path, models):
     heartbeats = []
-    _, (_, computed) = do("beats", 70, lambda: heartbeats.append(1))
+    _, (_, computed) = do(tmp_path, models, "beats", 70, lambda: heartbeats.append(1))
     assert computed > 1
     # two encoders, each reports a batch at its start and at its end
     assert len(heartbeats) >= 4 * computed
 
 
-def test_a_complete_run_is_surveyed_once_and_not_computed_again(do, monkeypatch):
-    do("same", 70)
+def test_a_complete_run_is_surveyed_once_and_not_computed_again(tmp_path, models, monkeypatch):
+    do(tmp_path, models, "same", 70)
     surveyed = []
 
     def counted(path, **options):
@@ -114,7 +109,7 @@ def test_a_complete_run_is_surveyed_once_and_not_computed_again(do, monkeypatch)
         return read_segment(path, **options)
 
     monkeypatch.setattr("virnucpro.store.coverage.read_segment", counted)
-    folder, (outcome, computed) = do("same", 70)
+    folder, (outcome, computed) = do(tmp_path, models, "same", 70)
     assert computed == 0
     assert outcome.complete
     assert len(json.loads(folder.run_json.read_text())["launches"]) == 1

@@ -19,9 +19,7 @@ def job():
     return predict_job(["a.fa"], bundle="mini-deep", fallback=False, precision="fp32")
 
 
-def test_encoders_larger_than_memory_are_refused_before_a_folder_is_made(
-    monkeypatch, tmp_path, job
-):
+def test_encoders_larger_than_memory_are_refused_before_a_folder_exists(monkeypatch, tmp_path, job):
     monkeypatch.setattr(fitting, "usable_memory", lambda: 100_000)
     told = r"GB are needed for mini-dnabert-s and mini-esm2 .* cpu has 0\.0 GB"
     with pytest.raises(DeviceError, match=told):

@@ -30,9 +30,7 @@ def test_ranks_are_one_per_thread_within_half_of_the_memory(threads, rank_bytes,
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("fp32", 3), ("fp16", 8)])
-def test_memory_of_a_rank_depends_on_the_computed_precision(
-    tmp_path, monkeypatch, precision, expected
-):
+def test_memory_of_a_rank_depends_on_its_precision(tmp_path, monkeypatch, precision, expected):
     """ESM-2 3B takes 16.4 GB at fp32, whatever the type of its file."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(preflight, "usable_memory", lambda: 100 * 10**9)

@@ -167,9 +167,7 @@ def test_prefetched_batches_give_the_same_bits(protein_encoder, index):
     assert len(watch.rows) == len(watch.places) > 2
 
 
-def test_the_next_batch_is_queued_before_the_wait_for_the_current_one(
-    protein_encoder, index, monkeypatch
-):
+def test_the_next_batch_is_queued_before_the_wait(protein_encoder, index, monkeypatch):
     """The device computes the next batch while the host waits for the vectors of one."""
     steps = []
     encode = TorchEncoder.encode
@@ -201,16 +199,9 @@ def test_the_wait_for_a_copy_ignores_later_work_on_the_gpu(cuda):
     torch.cuda.synchronize()
 
 
-def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, monkeypatch):
+def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, memory):
     plain, _ = through_one_encoder(protein_encoder, index, prefetch=False)
-    encode = TorchEncoder.encode
-
-    def limited(self, batch):
-        if batch.total > 200:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0")
-        return encode(self, batch)
-
-    monkeypatch.setattr(TorchEncoder, "encode", limited)
+    memory(200)
     split, watch = through_one_encoder(protein_encoder, index, prefetch=True)
     np.testing.assert_allclose(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
@@ -427,9 +418,7 @@ def between(task, monkeypatch):
     monkeypatch.setattr("virnucpro.encoders.device.usable_memory", lambda: room)
 
 
-def test_without_memory_for_fp32_the_fallback_is_bf16(
-    task, index, healthy, planted, length, between
-):
+def test_without_memory_for_fp32_rows_get_bf16(task, index, healthy, planted, length, between):
     half = replace(task, precision="fp16")
     planted("protein", length, float("inf"), lambda one, _: one.module.model.dtype == torch.float16)
     segment, _, embedder = embedded(half, index)

@@ -83,18 +83,13 @@ def clock(monkeypatch):
     return fake
 
 
-@pytest.fixture
-def scheduler_of(tmp_path):
-    """Return a function that makes a scheduler of 6 units for some ranks."""
-
-    def make(ranks, restarts=3, task=None, **options):
-        execution = Execution(Path(), max_restarts=restarts, **options)
-        log = CoordinatorLog(RunDirectory(tmp_path), Reporter(), "text")
-        assigned = assign_in_turn(range(6), range(len(ranks.statuses)))
-        shares = {rank: Share(units) for rank, units in assigned.items()}
-        return RankScheduler(ranks, task, shares, execution, log)
-
-    return make
+def scheduler_of(tmp_path, ranks, restarts=3, task=None, **options):
+    """Return a scheduler of 6 units for some ranks."""
+    execution = Execution(Path(), max_restarts=restarts, **options)
+    log = CoordinatorLog(RunDirectory(tmp_path), Reporter(), "text")
+    assigned = assign_in_turn(range(6), range(len(ranks.statuses)))
+    shares = {rank: Share(units) for rank, units in assigned.items()}
+    return RankScheduler(ranks, task, shares, execution, log)
 
 
 def step(scheduler, *asking):
@@ -111,9 +106,9 @@ def compute(scheduler, *, rank, units):
         scheduler._ranks.commit(rank, unit)
 
 
-def test_ranks_get_their_own_units_then_those_of_others_then_the_end(scheduler_of):
+def test_ranks_get_their_own_units_then_those_of_others_then_the_end(tmp_path):
     ranks = Ranks(BUSY, BUSY)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     step(scheduler, 0, 1)
     step(scheduler)  # an answered rank gets no second answer
     assert ranks.answers == {0: [0], 1: [1]}
@@ -130,10 +125,10 @@ def test_ranks_get_their_own_units_then_those_of_others_then_the_end(scheduler_o
     assert ranks.stopped == []
 
 
-def test_without_reassignment_a_rank_ends_after_its_own_units(scheduler_of, tmp_path):
+def test_without_reassignment_a_rank_ends_after_its_own_units(tmp_path):
     (tmp_path / "logs").mkdir()
     ranks = Ranks(BUSY, FAILED)
-    scheduler = scheduler_of(ranks, restarts=0, redeal=False)
+    scheduler = scheduler_of(tmp_path, ranks, restarts=0, redeal=False)
     compute(scheduler, rank=0, units=(0, 2, 4))
     step(scheduler, 0)
     assert (ranks.answers[0], ranks.stopped) == ([0, 2, 4, None], [])
@@ -141,9 +136,9 @@ def test_without_reassignment_a_rank_ends_after_its_own_units(scheduler_of, tmp_
     assert "3 of its units are left" in (tmp_path / "logs" / "coordinator.log").read_text()
 
 
-def test_units_of_a_permanently_failed_rank_go_to_the_others(scheduler_of):
+def test_units_of_a_permanently_failed_rank_go_to_the_others(tmp_path):
     ranks = Ranks(BUSY, BUSY)
-    scheduler = scheduler_of(ranks, restarts=0)
+    scheduler = scheduler_of(tmp_path, ranks, restarts=0)
     step(scheduler, 1)
     step(scheduler, 1)
     ranks.commit(1, 1)  # arrives with the failure
@@ -154,10 +149,10 @@ def test_units_of_a_permanently_failed_rank_go_to_the_others(scheduler_of):
 
 
 @pytest.mark.parametrize(("now", "copied"), [(11.0, []), (11.1, [0])])
-def test_units_of_a_silent_rank_are_copied(now, copied, scheduler_of, clock):
+def test_units_of_a_silent_rank_are_copied(now, copied, tmp_path, clock):
     """The limit is 5 s plus three times the time of a unit of 1 s."""
     ranks = Ranks(replace(BUSY, began_at=2.0, last_heartbeat=3.0), BUSY)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     step(scheduler, 0)
     compute(scheduler, rank=1, units=(1, 3, 5, 4, 2))
     step(scheduler)
@@ -170,18 +165,18 @@ def test_units_of_a_silent_rank_are_copied(now, copied, scheduler_of, clock):
         assert (ranks.answers[1][-1], ranks.stopped) == (None, [0])
 
 
-def test_a_restarted_rank_whose_units_others_computed_is_stopped(scheduler_of):
+def test_a_restarted_rank_whose_units_others_computed_is_stopped(tmp_path):
     ranks = Ranks(BUSY, FAILED)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     compute(scheduler, rank=0, units=(0, 2, 4, 5, 3, 1))
     step(scheduler, 0)
     assert ranks.answers[0] == [0, 2, 4, 5, 3, 1, None]
     assert ranks.stopped == [1]
 
 
-def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(scheduler_of):
+def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(tmp_path):
     ranks = Ranks(BUSY, BUSY)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     step(scheduler, 1)
     ranks.commit(1, 1)
     ranks.fail(1, DIED_IN_UNIT_3)
@@ -196,22 +191,22 @@ def test_each_restart_gets_the_findings_the_units_left_and_a_longer_delay(schedu
     assert [fault.rank for fault in scheduler.reports.faults] == [1, 1]
 
 
-def test_a_unit_comes_with_its_findings(scheduler_of):
+def test_a_unit_comes_with_its_findings(tmp_path):
     ranks = Ranks(DIED_IN_UNIT_3)
     got = []
     ranks.answer_worker = lambda _, assignment: got.append(assignment[:2])
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     step(scheduler)
     compute(scheduler, rank=0, units=(0, 1, 2, 4, 5))
     step(scheduler, 0)
     assert got == [*((n, Findings()) for n in (0, 1, 2, 4, 5)), (3, Findings(seen=(SPAN,)))]
 
 
-def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(scheduler_of):
+def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(tmp_path):
     ranks = Ranks(BUSY, BUSY)
     got = []
     ranks.answer_worker = lambda _, assignment: got.append(assignment)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     step(scheduler, 0)
     step(scheduler, 0)
     ranks.fail(0, replace(DIED_IN_UNIT_3, place=SPAN._replace(task=0)))  # and not in unit 2
@@ -220,39 +215,37 @@ def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(scheduler_of):
     assert [prefetch for *_, prefetch in got] == [*[True] * 6, False]
 
 
-def test_a_restarted_rank_gets_the_token_budgets_that_other_ranks_found(
-    scheduler_of, tmp_path, doubles
-):
+def test_a_restarted_rank_gets_the_token_budgets_of_others(tmp_path, doubles):
     statistics = {"rank": 0, "units": 9}
     ranks = Ranks(BUSY, FAILED)
     ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
-    scheduler = scheduler_of(ranks, task=doubles.mini_task(tmp_path, 10))
+    scheduler = scheduler_of(tmp_path, ranks, task=doubles.mini_task(tmp_path, 10))
     step(scheduler)
     ((task, _, _),) = ranks.starts
     assert task.learnt == read_budgets(RunDirectory(tmp_path)) == {"H200": {"esm2": 512}}
     assert scheduler.reports.statistics == {0: statistics}
 
 
-def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(scheduler_of):
+def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(tmp_path):
     ranks = Ranks(BUSY, FAILED)
     ranks.commit(1, *range(6))
-    step(scheduler_of(ranks))
+    step(scheduler_of(tmp_path, ranks))
     assert ranks.starts == []
 
 
-def test_the_end_restarts_no_rank(scheduler_of, tmp_path):
+def test_the_end_restarts_no_rank(tmp_path):
     (tmp_path / "logs").mkdir()
     ranks = Ranks(FAILED, DONE)
-    scheduler_of(ranks).close()
+    scheduler_of(tmp_path, ranks).close()
     assert ranks.starts == []
     log = (tmp_path / "logs" / "coordinator.log").read_text()
     assert "worker 0 failed: killed; failed permanently; 3 of its units are left" in log
     assert "worker 1: succeeded at 9/9 rows" in log
 
 
-def test_a_rank_that_waits_for_its_restart_holds_no_unit(scheduler_of):
+def test_a_rank_that_waits_for_its_restart_holds_no_unit(tmp_path):
     ranks = Ranks(BUSY, BUSY)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     ranks.respawn_worker = lambda rank, *_: ranks.statuses.update(
         {rank: waiting(ranks.statuses[rank])}
     )
@@ -266,9 +259,9 @@ def test_a_rank_that_waits_for_its_restart_holds_no_unit(scheduler_of):
     assert (ranks.answers, ranks.stopped) == ({0: [0], 1: [1, 3, 5, 4, 2, 0, None]}, [0])
 
 
-def test_a_question_of_a_rank_that_reports_its_failure_is_answered_with_the_end(scheduler_of):
+def test_a_question_of_a_rank_that_reports_its_failure_is_answered_with_the_end(tmp_path):
     ranks = Ranks(BUSY, BUSY)
-    scheduler = scheduler_of(ranks)
+    scheduler = scheduler_of(tmp_path, ranks)
     step(scheduler, 0)
     ranks.change(0, kind="ValueError")
     step(scheduler, 0)

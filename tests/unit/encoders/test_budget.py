@@ -26,14 +26,7 @@ def test_without_learnt_limits_the_first_budget_is_used():
 def test_a_limit_applies_to_its_length_class_and_longer_ones():
     budget = TokenBudget("esm2", 2048, {})
     budget.lower(300, 1800)
-    assert [budget(n) for n in (1, 256, 257, 512, 513, 9000)] == [
-        2048,
-        2048,
-        1024,
-        1024,
-        1024,
-        1024,
-    ]
+    assert [budget(n) for n in (1, 256, 257, 512, 513, 9000)] == [2048] * 2 + [1024] * 4
     assert budget.learnt == {"esm2/512": 1024}
 
 

@@ -92,20 +92,15 @@ def nothing(_):
     """Keep the random weights."""
 
 
-@pytest.fixture
-def model(dnabert):
-    """Return a function that saves altered random weights: -> folder, simple implementation."""
-
-    def make(shape, change=nothing):
-        heads, hidden, layers = shape
-        folder, _ = dnabert(heads, hidden, layers)
-        tensors = load_file(folder / "model.safetensors")
-        change(tensors)
-        save_file(tensors, folder / "model.safetensors")
-        weights = {name: tensor.double() for name, tensor in tensors.items()}
-        return folder, lambda ids: straight_line(weights, heads, ids)
-
-    return make
+def model(dnabert, shape, change=nothing):
+    """Save altered random weights: -> folder, simple implementation."""
+    heads, hidden, layers = shape
+    folder, _ = dnabert(heads, hidden, layers)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    weights = {name: tensor.double() for name, tensor in tensors.items()}
+    return folder, lambda ids: straight_line(weights, heads, ids)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +127,8 @@ CHANGES = [nothing, peaky, outliers, both]
 
 @pytest.mark.parametrize("change", mostly_slow(CHANGES, nothing, both))
 @pytest.mark.parametrize("shape", MOSTLY_MIDDLE)
-def test_vectors_equal_a_simple_implementation_in_any_batches(
-    model, batch, expected_once, shape, change
-):
-    folder, rule = model(shape, change)
+def test_vectors_equal_a_simple_implementation(dnabert, batch, expected_once, shape, change):
+    folder, rule = model(dnabert, shape, change)
     encoder = load_encoder(open_spec(folder))
     expected = expected_once(rule, shape, change)
     most = 1e-5 if change is nothing else 1e-6 * expected.abs().max().item()
@@ -147,8 +140,8 @@ def test_vectors_equal_a_simple_implementation_in_any_batches(
 @pytest.mark.parametrize(
     "shape", mostly_slow([*SHAPES, (5, 130, 1), (1, 66, 1)], SHAPES[1], (1, 66, 1))
 )
-def test_a_vector_has_the_same_bits_in_any_batch(model, batch, shape):
-    folder, _ = model(shape)
+def test_a_vector_has_the_same_bits_in_any_batch(dnabert, batch, shape):
+    folder, _ = model(dnabert, shape)
     encoder = load_encoder(open_spec(folder))
     generator = np.random.default_rng(9)
     more = batch + [generator.integers(0, 64, length) for length in [*range(1, 35), 33, 64]]
@@ -156,8 +149,8 @@ def test_a_vector_has_the_same_bits_in_any_batch(model, batch, shape):
     assert all(torch.equal(vectors, alone) for vectors in others)
 
 
-def test_a_vector_has_the_same_bits_in_any_batch_with_two_threads(model, batch):
-    folder, _ = model((3, 66, 1))
+def test_a_vector_has_the_same_bits_in_any_batch_with_two_threads(dnabert, batch):
+    folder, _ = model(dnabert, (3, 66, 1))
     encoder = load_encoder(open_spec(folder))
     some = batch[5:]
     torch.set_num_threads(2)
@@ -177,9 +170,9 @@ some do."""
 @pytest.mark.parametrize("shape", MOSTLY_MIDDLE)
 @pytest.mark.parametrize(("precision", "least"), [("bf16", 0.999), ("fp16", 0.9999)])
 def test_half_precision_is_close_to_fp32(
-    model, batch, expected_once, shape, change, precision, least
+    dnabert, batch, expected_once, shape, change, precision, least
 ):
-    folder, rule = model(shape, change)
+    folder, rule = model(dnabert, shape, change)
     encoder = load_encoder(open_spec(folder), precision=precision)
     expected = expected_once(rule, shape, change).float()
     vectors = encoder.encode(encoder.collate(batch))
@@ -191,8 +184,8 @@ def test_half_precision_is_close_to_fp32(
     assert centred.min() >= LEAST_CENTRED[precision][change in (outliers, both)]
 
 
-def test_the_padding_id_counts_as_a_token_within_a_sequence(model):
-    folder, rule = model(SHAPES[1])
+def test_the_padding_id_counts_as_a_token_within_a_sequence(dnabert):
+    folder, rule = model(dnabert, SHAPES[1])
     encoder = load_encoder(open_spec(folder))
     batch = encoder.tokenise([b"ANNNNA", b"AA", b"ACGTACGTACGTACGT"])
     assert (batch[0] == 0).sum() == 4

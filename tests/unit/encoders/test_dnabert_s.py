@@ -95,19 +95,30 @@ def test_a_tokenizer_of_a_larger_model_is_refused(dnabert):
         load_encoder(open_spec(folder))
 
 
-@pytest.mark.parametrize("keep", [0, 5, 1000])
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_truncated_file_is_refused_by_name(dnabert, name, keep):
+def first_bytes(keep):
+    return lambda content: content[: min(keep, len(content) // 2)]
+
+
+AGAIN = ".*Get the file again"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "advice"),
+    [
+        *(("config.json", first_bytes(keep), AGAIN) for keep in (0, 5, 1000)),
+        *(("model.safetensors", first_bytes(keep), AGAIN) for keep in (0, 5, 1000)),
+        ("config.json", lambda _: b"[]", ""),
+        ("config.json", lambda _: b'{"vocab_size": 64}', ""),
+    ],
+    ids=[
+        *("config of no bytes", "config of 5 bytes", "half a config"),
+        *("weights of no bytes", "weights of 5 bytes", "weights cut"),
+        *("config is a list", "config of one setting"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name(dnabert, name, change, advice):
     folder, _ = dnabert()
     path = folder / name
-    path.write_bytes(path.read_bytes()[: min(keep, path.stat().st_size // 2)])
-    with pytest.raises(BundleError, match=rf"{name}.*Get the file again"):
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(BundleError, match=name + advice):
         load_encoder(open_spec(folder))
-
-
-@pytest.mark.parametrize("content", ["[]", '{"vocab_size": 64}'])
-def test_a_damaged_config_is_refused_by_name(dnabert, content):
-    folder, _ = dnabert()
-    (folder / "config.json").write_text(content)
-    with pytest.raises(BundleError, match=r"config\.json"):
-        open_spec(folder)

@@ -3,6 +3,7 @@ import os
 import re
 import string
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,31 +106,31 @@ def test_the_library_starts_threads_only_on_request(tokenizer_json, asked, paral
     assert setting == (asked or "false")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"version": "1.0"}', b"\xff\xfe", None])
-def test_a_damaged_or_missing_file_is_named(tmp_path, content):
-    path = tmp_path / "tokenizer.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BundleError, match=r"tokenizer\.json.*Get the file again"):
-        BpeTokeniser(path)
+GROW = {"type": "Replace", "pattern": {"String": "A"}, "content": "A" * 10_000}
 
 
-def test_a_normalizer_that_makes_letters_more_is_refused(tokenizer_json, tmp_path):
-    bomb = json.loads(tokenizer_json.read_text())
-    grow = {"type": "Replace", "pattern": {"String": "A"}, "content": "A" * 10_000}
-    bomb["normalizer"] = {"type": "Sequence", "normalizers": [grow] * 4}
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(bomb))
-    with pytest.raises(BundleError, match=r"has a normalizer, which changes letters.*Get the file"):
-        BpeTokeniser(path)
+def with_a_bomb(path):
+    bomb = {"normalizer": {"type": "Sequence", "normalizers": [GROW] * 4}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | bomb))
 
 
-def test_a_file_of_gigabytes_is_not_read(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    with path.open("wb") as stream:
-        stream.truncate(8 << 30)
-    with pytest.raises(BundleError, match="larger than 64 MiB"):
-        BpeTokeniser(path)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(
+            (lambda path, content=content: path.write_bytes(content), "Get the file again")
+            for content in (b"", b"{", b'{"version": "1.0"}', b"\xff\xfe")
+        ),
+        (Path.unlink, "Get the file again"),
+        (with_a_bomb, "has a normalizer, which changes letters.*Get the file"),
+        (lambda path: os.truncate(path, 8 << 30), "larger than 64 MiB"),
+    ],
+    ids=["empty", "cut", "without model", "not UTF-8", "missing", "normalizer", "huge"],
+)
+def test_a_damaged_missing_or_huge_file_is_named(tokenizer_json, change, message):
+    change(tokenizer_json)
+    with pytest.raises(BundleError, match=rf"tokenizer\.json.*{message}"):
+        BpeTokeniser(tokenizer_json)
 
 
 SEP = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}

@@ -6,15 +6,21 @@ import re
 import zipfile
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 from batchings import batchings, encoded, vectors_of
 from cases import mostly_slow, slow
+from esm.data import Alphabet
 from esm.model.esm2 import ESM2
 from esm_models import fair_esms_own, fair_esms_vectors
+from hypothesis import example, given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from virnucpro.encoders.esm2.config import Esm2Config
+from virnucpro.encoders.encoder import CPU_STEP
+from virnucpro.encoders.esm2 import model as esm2_model
+from virnucpro.encoders.esm2.config import TOKENS, Esm2Config, tokenise_residues
 from virnucpro.encoders.registry import load_encoder, open_spec
 from virnucpro.errors import BundleError
 
@@ -213,35 +219,35 @@ BARE = "emb_layer_norm_after.weight"
 NORM = f"encoder.sentence_encoder.{BARE}"
 
 
+def with_tensors(tensors):
+    return lambda content: content["model"].update(tensors)
+
+
+def with_too_many_layers(content):
+    content["cfg"]["model"].encoder_layers = 10**9
+
+
 @pytest.mark.parametrize(
-    ("tensors", "message"),
+    ("change", "message"),
     [
-        ({3: torch.zeros(1)}, "entry 3 is not a plain named tensor"),
-        ({NORM: "x"}, f"'{NORM}' is not a plain named tensor"),
-        ({NORM: torch.ones(32).to_sparse()}, f"'{NORM}' is not a plain"),
-        ({NORM: torch.ones(32, device="meta")}, f"'{NORM}' is not a plain"),
-        ({BARE: torch.zeros(32)}, f"two tensors with the name '{BARE}'"),
-        ({NORM: torch.ones(32).to(torch.float8_e5m2)}, "quantised"),
+        (with_tensors({3: torch.zeros(1)}), "entry 3 is not a plain named tensor"),
+        (with_tensors({NORM: "x"}), f"'{NORM}' is not a plain named tensor"),
+        (with_tensors({NORM: torch.ones(32).to_sparse()}), f"'{NORM}' is not a plain"),
+        (with_tensors({NORM: torch.ones(32, device="meta")}), f"'{NORM}' is not a plain"),
+        (with_tensors({BARE: torch.zeros(32)}), f"two tensors with the name '{BARE}'"),
+        (with_tensors({NORM: torch.ones(32).to(torch.float8_e5m2)}), "quantised"),
+        (with_too_many_layers, "1,000,000,000 layers"),
     ],
-    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers"],
+    ids=["key", "value", "sparse", "meta", "twice", "tiny numbers", "layers"],
 )
-def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, tensors, message):
+def test_a_malformed_checkpoint_is_refused_where_it_is_recognised(fair_esm, change, message):
     path, _ = fair_esm()
     content = torch.load(path, weights_only=False)
-    content["model"].update(tensors)
+    change(content)
     torch.save(content, path)
     with pytest.raises(BundleError, match=rf"esm2_tiny\.pt.*{message}.*") as caught:
         open_spec(path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_setting_of_too_many_layers_is_refused_at_once(fair_esm):
-    path, _ = fair_esm()
-    content = torch.load(path, weights_only=False)
-    content["cfg"]["model"].encoder_layers = 10**9
-    torch.save(content, path)
-    with pytest.raises(BundleError, match=r"1,000,000,000 layers"):
-        open_spec(path)
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
@@ -270,17 +276,12 @@ def test_a_flipped_bit_is_detected_by_the_checksums_of_the_file(fair_esm):
 
 
 @pytest.mark.parametrize("change", [{"attention_heads": 2}, {"token_dropout": False}])
-def test_settings_without_effect_on_shapes_are_compared(fair_esm, change):
+def test_settings_without_effect_on_shapes_are_compared_and_missing_weights_named(fair_esm, change):
     path, _ = fair_esm()
     spec = open_spec(path)
     other = dataclasses.replace(spec, config={**spec.config, **change})
     with pytest.raises(BundleError, match=r"esm2_tiny\.pt.*same model"):
         load_encoder(other)
-
-
-def test_missing_weights_are_named(fair_esm):
-    path, _ = fair_esm()
-    spec = open_spec(path)
     path.unlink()
     with pytest.raises(BundleError, match=r"esm2_tiny\.pt.*Get the file again"):
         load_encoder(spec)
@@ -381,3 +382,78 @@ def test_shapes_equal_those_of_fair_esm(shape):
 def test_tensors_are_checked_on_the_meta_device(fair_esm):
     path, _ = fair_esm()
     assert load_encoder(open_spec(path), "meta").dim == 32
+
+
+# --- token ids
+
+
+SPECIAL = ["<cls>", "<pad>", "<eos>", "<mask>"]
+FAIR_ESM = Alphabet.from_architecture("ESM-1b")
+
+LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
+
+
+@given(st.lists(st.text(LETTERS, max_size=60), max_size=5))
+def test_ids_equal_those_of_fair_esm(texts):
+    convert = FAIR_ESM.get_batch_converter()
+    for text, ids in zip(texts, tokenise_residues([t.encode() for t in texts]), strict=True):
+        assert ids.tolist() == convert([("", text)])[2][0].tolist()
+        assert ids.dtype == np.int64
+
+
+def straight_line(sequence):
+    """Return fair-esm's id of each residue, else that of <unk>."""
+    known = FAIR_ESM.to_dict()
+    letters = [chr(byte).upper() if byte < 128 else chr(byte) for byte in sequence]
+    return [0, *(known.get(letter, 3) for letter in letters), 2]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+@example([b"LAGX-j*"])
+def test_ids_of_any_bytes_equal_a_simple_implementation(sequences):
+    ids = tokenise_residues(sequences)
+    assert [one.tolist() for one in ids] == [straight_line(one) for one in sequences]
+
+
+def test_sequences_do_not_share_tokens(proteins):
+    first, second = tokenise_residues(proteins([7, 9]))
+    before = second.tolist()
+    first[:] = 31
+    assert second.tolist() == before
+
+
+def test_the_alphabet_equals_that_of_fair_esm():
+    assert list(TOKENS) == FAIR_ESM.all_toks
+
+
+@given(st.binary(max_size=50))
+def test_one_byte_is_one_token_and_never_a_special_one(sequence):
+    for text in (sequence, sequence + b"<mask>" + sequence):
+        inner = tokenise_residues([text])[0][1:-1]
+        assert len(inner) == len(text)
+        assert not np.isin(inner, [TOKENS.index(name) for name in SPECIAL]).any()
+
+
+@given(st.integers(1, 300_000))
+def test_stripes_are_multiples_of_the_step_except_the_last(rows):
+    size = esm2_model._stripe_rows(rows, "cpu")
+    stripes = [len(part) for part in torch.empty(rows, 0).split(size)]
+    assert sum(stripes) == rows
+    assert max(stripes) <= esm2_model._STRIPE["cpu"]
+    assert len(stripes) == -(-rows // esm2_model._STRIPE["cpu"])
+    assert all(stripe % CPU_STEP == 0 for stripe in stripes[:-1])
+    assert stripes[-1] % CPU_STEP == rows % CPU_STEP
+
+
+def test_stripes_have_even_sizes():
+    parts = torch.empty(8_224, 0).split(esm2_model._stripe_rows(8_224, "cpu"))
+    assert [len(part) for part in parts] == [4_128, 4_096]
+
+
+def test_stripes_do_not_change_any_bit(fair_esm, proteins, monkeypatch):
+    path, _ = fair_esm()
+    encoder = load_encoder(open_spec(path))
+    batch = encoder.collate(encoder.tokenise(proteins([70, 33, 33, 5, 1])))
+    whole = encoder.encode(batch)
+    monkeypatch.setitem(esm2_model._STRIPE, "cpu", 64)
+    assert torch.equal(encoder.encode(batch), whole)

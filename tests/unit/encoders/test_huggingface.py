@@ -91,15 +91,10 @@ def saved(tmp_path_factory, roughen, small_tokenizer, t5):
     return make
 
 
-@pytest.fixture
-def folder_of(saved, tmp_path):
-    """Return a function that copies a saved model, which a test may change: -> folder, model."""
-
-    def copied(name):
-        folder, model = saved(name)
-        return shutil.copytree(folder, tmp_path / name), model
-
-    return copied
+def folder_of(saved, tmp_path, name):
+    """Copy a saved model, which a test may change: -> folder, model."""
+    folder, model = saved(name)
+    return shutil.copytree(folder, tmp_path / name), model
 
 
 def reference(folder, model, text, first, last):
@@ -124,8 +119,8 @@ LENGTHS = [7, 90, 91, 23, 90, 200]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_vectors_equal_those_of_transformers(name, folder_of, proteins, bases):
-    folder, model = folder_of(name)
+def test_vectors_equal_those_of_transformers(name, saved, tmp_path, proteins, bases):
+    folder, model = folder_of(saved, tmp_path, name)
     architecture, view, (first, last), prepared = CASES[name]
     spec = open_spec(folder)
     assert (spec.architecture, spec.view, spec.dim) == (architecture, view, 32)
@@ -141,8 +136,8 @@ def test_vectors_equal_those_of_transformers(name, folder_of, proteins, bases):
         torch.testing.assert_close(found, torch.cat(wanted), rtol=0, atol=TOLERANCE)
 
 
-def test_esm2_through_our_engine_equals_transformers_in_other_names(folder_of, proteins):
-    folder, _ = folder_of("esm2")
+def test_esm2_through_our_engine_equals_transformers_in_other_names(saved, tmp_path, proteins):
+    folder, _ = folder_of(saved, tmp_path, "esm2")
     path = folder / "model.safetensors"
     before, tensors = vectors_of(open_spec(folder), proteins(LENGTHS)), load_file(path)
     published = {"gamma": "weight", "beta": "bias"}
@@ -161,8 +156,8 @@ def changed(folder, name, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_base_is_used_without_stored_frequencies(folder_of, proteins):
-    folder, model = folder_of("other base")
+def test_a_base_is_used_without_stored_frequencies(saved, tmp_path, proteins):
+    folder, model = folder_of(saved, tmp_path, "other base")
     path, (sequence,) = folder / "model.safetensors", proteins([90])
     tensors = {name: one for name, one in load_file(path).items() if "inv_freq" not in name}
     save_file(tensors, path, metadata={"format": "pt"})
@@ -171,8 +166,8 @@ def test_a_base_is_used_without_stored_frequencies(folder_of, proteins):
     torch.testing.assert_close(found, wanted, rtol=0, atol=TOLERANCE)
 
 
-def test_a_base_that_the_frequencies_do_not_have_is_refused(folder_of):
-    folder, _ = folder_of("esm2")
+def test_a_base_that_the_frequencies_do_not_have_is_refused(saved, tmp_path):
+    folder, _ = folder_of(saved, tmp_path, "esm2")
     for values in ({"rope_theta": 100.0}, {"rope_parameters": {"rope_theta": 100.0}}):
         changed(folder, "config.json", **{"rope_theta": 1e4, **values})
         with pytest.raises(BundleError, match=r"rope_theta 100\.0 of config.json is not the base"):
@@ -182,8 +177,8 @@ def test_a_base_that_the_frequencies_do_not_have_is_refused(folder_of):
         open_spec(folder)
 
 
-def test_letters_of_another_order_in_tokenizer_json_are_used(folder_of, proteins):
-    folder, _ = folder_of("esm2")
+def test_letters_of_another_order_in_tokenizer_json_are_used(saved, tmp_path, proteins):
+    folder, _ = folder_of(saved, tmp_path, "esm2")
     sequences = proteins([90])
     tokens = [*TOKENS[:4], *reversed(TOKENS[4:24]), *TOKENS[24:]]
     (folder / "vocab.txt").unlink()
@@ -267,23 +262,23 @@ OTHER_SIZE = "weights are missing or of another size, such as"
         ("bert", with_weights_as_pickle, "has no weights as safetensors"),
     ],
 )
-def test_a_folder_that_is_no_encoder_is_refused(name, change, problem, folder_of):
-    folder, _ = folder_of(name)
+def test_a_folder_that_is_no_encoder_is_refused(name, change, problem, saved, tmp_path):
+    folder, _ = folder_of(saved, tmp_path, name)
     change(folder)
     with pytest.raises(BundleError, match=problem):
         load_encoder(open_spec(folder))
 
 
-def test_a_normalizer_that_makes_no_letters_more_is_accepted(folder_of):
-    folder, _ = folder_of("bert")
+def test_a_normalizer_that_makes_no_letters_more_is_accepted(saved, tmp_path):
+    folder, _ = folder_of(saved, tmp_path, "bert")
     normalized_by({"type": "NFC"}, SPACES)(folder)
     assert open_spec(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00" * 9, b"A\nA\nA\n"])
-def test_a_damaged_vocabulary_is_named(content, folder_of):
+def test_a_damaged_vocabulary_is_named(content, saved, tmp_path):
     for name in ("kmers", "esm2"):
-        folder, _ = folder_of(name)
+        folder, _ = folder_of(saved, tmp_path, name)
         for path in folder.glob("tokenizer.json"):
             path.unlink()
         (folder / "vocab.txt").write_bytes(content)
@@ -292,8 +287,8 @@ def test_a_damaged_vocabulary_is_named(content, folder_of):
 
 
 @pytest.mark.parametrize("name", ["bert", "t5"])
-def test_code_for_attention_is_not_loaded(name, folder_of, proteins):
-    folder, _ = folder_of(name)
+def test_code_for_attention_is_not_loaded(name, saved, tmp_path, proteins):
+    folder, _ = folder_of(saved, tmp_path, name)
     expected = load_encoder(open_spec(folder))
     changed(folder, "config.json", _attn_implementation="kernels-community/flash-attn")
     found = load_encoder(open_spec(folder))
@@ -301,8 +296,8 @@ def test_code_for_attention_is_not_loaded(name, folder_of, proteins):
     assert (found.vectors(ids) == expected.vectors(ids)).all()
 
 
-def test_unusual_letters_are_replaced_as_the_authors_of_prott5_do(folder_of):
-    folder, _ = folder_of("t5")
+def test_unusual_letters_are_replaced_as_the_authors_of_prott5_do(saved, tmp_path):
+    folder, _ = folder_of(saved, tmp_path, "t5")
     encoder = load_encoder(open_spec(folder))
     with_rare, with_x, lower = encoder.tokenise([b"MUKZOB-", b"MXKXXXX", b"mxkxxxx"])
     np.testing.assert_array_equal(with_rare, with_x)
@@ -312,16 +307,16 @@ def test_unusual_letters_are_replaced_as_the_authors_of_prott5_do(folder_of):
 
 
 @pytest.mark.parametrize(("name", "longest"), [("bert", 298), ("kmers", 99), ("t5", 0)])
-def test_the_limit_of_a_model_is_known(folder_of, name, longest):
-    folder, _ = folder_of(name)
+def test_the_limit_of_a_model_is_known(saved, tmp_path, name, longest):
+    folder, _ = folder_of(saved, tmp_path, name)
     spec = open_spec(folder)
     assert spec.config["longest"] == longest
     plan = load_encoder(spec).plan
     assert bool(plan.refusal(5000)) == bool(longest)
 
 
-def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
-    folder, _ = folder_of("kmers")
+def test_the_longest_sequence_of_a_model_is_encoded(saved, tmp_path, bases):
+    folder, _ = folder_of(saved, tmp_path, "kmers")
     encoder = load_encoder(open_spec(folder))
     (ids,) = encoder.tokenise(bases([3 * 99]))
     assert not encoder.plan.refusal(len(ids))
@@ -329,15 +324,14 @@ def test_the_longest_sequence_of_a_model_is_encoded(folder_of, bases):
 
 
 @pytest.mark.usefixtures("one_process", "reading_here")
-def test_a_folder_is_an_encoder_of_the_command_embed(folder_of, bases, tmp_path, called):
+def test_a_folder_is_an_encoder_of_the_command_embed(saved, bases, tmp_path, called):
     import transformers
 
-    folder, model = folder_of("kmers")
+    folder, model = folder_of(saved, tmp_path, "kmers")
     sequences = bases([30, 297, 301, 31])
     fasta = write_fasta(tmp_path / "in.fa", sequences)
     options = ("--embeddings", "fp32", "--devices", "cpu:1", "--long", "truncate")
-    done = called("embed", fasta, "-e", folder, "-o", tmp_path / "run", *options)
-    assert done.returncode == 0, done.stderr
+    called("embed", fasta, "-e", folder, "-o", tmp_path / "run", *options, code=0)
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:
         vectors = torch.from_numpy(file["embeddings"][:])
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -348,8 +342,8 @@ def test_a_folder_is_an_encoder_of_the_command_embed(folder_of, bases, tmp_path,
         torch.testing.assert_close(vector, states.mean(0), rtol=0, atol=TOLERANCE)
 
 
-def test_code_in_the_folder_is_not_executed(folder_of, tmp_path):
-    folder, _ = folder_of("bert")
+def test_code_in_the_folder_is_not_executed(saved, tmp_path):
+    folder, _ = folder_of(saved, tmp_path, "bert")
     settings = json.loads((folder / "config.json").read_text())
     settings["auto_map"] = {"AutoModel": "own.Own", "AutoTokenizer": ["own.Own", None]}
     (folder / "config.json").write_text(json.dumps(settings))
@@ -358,8 +352,8 @@ def test_code_in_the_folder_is_not_executed(folder_of, tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
-def test_without_transformers_the_message_names_the_package(folder_of, monkeypatch):
-    folder, _ = folder_of("kmers")
+def test_without_transformers_the_message_names_the_package(saved, tmp_path, monkeypatch):
+    folder, _ = folder_of(saved, tmp_path, "kmers")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(BundleError, match=r"pip install 'virnucpro\[transformers\]'"):
         open_spec(folder)
@@ -370,9 +364,9 @@ def test_without_transformers_the_message_names_the_package(folder_of, monkeypat
     ("name", "others", "shards"), [("t5", ("mini/nucleotide",), "20KB"), ("kmers", (), "1GB")]
 )
 def test_a_folder_becomes_the_encoder_of_a_new_bundle(
-    name, others, shards, folder_of, proteins, bases, tmp_path
+    name, others, shards, saved, proteins, bases, tmp_path
 ):
-    folder, model = folder_of(name)
+    folder, model = folder_of(saved, tmp_path, name)
     (folder / "model.safetensors").unlink()
     model.save_pretrained(folder, max_shard_size=shards)
     chosen = choose_model([*others, str(folder)], None, None)
@@ -420,7 +414,7 @@ def fitted(width):
     ],
 )
 @pytest.mark.usefixtures("reading_here")
-def test_folders_that_a_bundle_cannot_contain_are_refused(names, reason, folder_of):
-    folders = [str(folder_of(name)[0]) for name in names]
+def test_folders_that_a_bundle_cannot_contain_are_refused(names, reason, saved, tmp_path):
+    folders = [str(folder_of(saved, tmp_path, name)[0]) for name in names]
     with pytest.raises(UsageError, match=reason):
         choose_model(folders, None, None)

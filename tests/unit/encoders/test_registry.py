@@ -1,6 +1,7 @@
 import dataclasses
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from programs import run_captured
@@ -78,14 +79,19 @@ def test_a_spec_without_a_file_is_refused(spec_of, architecture):
         load_encoder(spec)
 
 
-@pytest.mark.parametrize("name", ["weights.bin", "esm2.ckpt", "folder"])
-def test_a_file_that_is_no_encoder_is_refused_with_advice(tmp_path, name):
-    path = tmp_path / name
-    path.mkdir() if name == "folder" else path.write_bytes(b"x")
-    with pytest.raises(BundleError, match=r"no known encoder.*\(esm2_\*\.pt\).*tokenizer\.json"):
-        open_spec(path)
+NO_ENCODER = r"no known encoder.*\(esm2_\*\.pt\).*tokenizer\.json"
 
 
-def test_a_missing_path_is_refused(tmp_path):
-    with pytest.raises(BundleError, match=r"gone\.pt: does not exist"):
-        open_spec(tmp_path / "gone.pt")
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("weights.bin", Path.touch, NO_ENCODER),
+        ("esm2.ckpt", Path.touch, NO_ENCODER),
+        ("folder", Path.mkdir, NO_ENCODER),
+        ("gone.pt", str, r"gone\.pt: does not exist"),
+    ],
+)
+def test_a_path_that_is_no_encoder_is_refused_with_advice(tmp_path, name, make, message):
+    make(tmp_path / name)
+    with pytest.raises(BundleError, match=message):
+        open_spec(tmp_path / name)

@@ -24,30 +24,25 @@ def architecture(request):
     return request.param
 
 
-@pytest.fixture
-def with_number(spec_of, architecture):
-    """Return a function that writes a number into one tensor of an encoder: -> spec."""
-
-    def make(names, number):
-        spec = spec_of(architecture)
-        path = spec.file("weights")
-        if path.suffix == ".pt":
-            with torch.serialization.safe_globals([Namespace]):
-                content = torch.load(path)
-            content["model"][names[architecture]][3, 2] = number
-            torch.save(content, path)
-        else:
-            tensors = load_file(path)
-            tensors[names[architecture]][3, 2] = number
-            save_file(tensors, path)
-        return spec
-
-    return make
+def with_number(spec_of, architecture, names, number):
+    """Write a number into one tensor of an encoder: -> spec."""
+    spec = spec_of(architecture)
+    path = spec.file("weights")
+    if path.suffix == ".pt":
+        with torch.serialization.safe_globals([Namespace]):
+            content = torch.load(path)
+        content["model"][names[architecture]][3, 2] = number
+        torch.save(content, path)
+    else:
+        tensors = load_file(path)
+        tensors[names[architecture]][3, 2] = number
+        save_file(tensors, path)
+    return spec
 
 
 @pytest.mark.parametrize("number", [7e4, -7e4])
-def test_weights_too_large_for_fp16_are_refused_only_at_fp16(with_number, architecture, number):
-    spec = with_number(LINEAR, number)
+def test_weights_too_large_for_fp16_are_refused_only_at_fp16(spec_of, architecture, number):
+    spec = with_number(spec_of, architecture, LINEAR, number)
     bare = LINEAR[architecture].removeprefix("encoder.sentence_encoder.")
     with pytest.raises(BundleError) as caught:
         load_encoder(spec, "cpu", "fp16")
@@ -59,12 +54,9 @@ def test_weights_too_large_for_fp16_are_refused_only_at_fp16(with_number, archit
         load_encoder(spec, "cpu", precision)
 
 
-def test_weights_too_large_for_bf16_are_refused_at_bf16(with_number):
-    spec = with_number(LINEAR, 3.4e38)  # the maximum of bf16 is 3.39e38
+def test_the_largest_numbers_of_bf16_and_of_tensors_kept_at_fp32(spec_of, architecture):
+    spec = with_number(spec_of, architecture, LINEAR, 3.4e38)  # the maximum of bf16 is 3.39e38
     with pytest.raises(BundleError, match=r"maximum of bf16 is 3\.39e\+38. Use --precision fp32\."):
         load_encoder(spec, "cpu", "bf16")
     load_encoder(spec, "cpu", "fp32")
-
-
-def test_tensors_kept_at_fp32_may_exceed_half_precision(with_number):
-    load_encoder(with_number(EMBEDDING, 7e4), "cpu", "fp16")
+    load_encoder(with_number(spec_of, architecture, EMBEDDING, 7e4), "cpu", "fp16")

@@ -218,9 +218,7 @@ def plan_of(folder, gpus, worker, **options):
         ("", "auto", [0, 1, 2], [None] * 3),
     ],
 )
-def test_workers_have_the_numbers_of_their_gpus(
-    monkeypatch, workers, files, mask, gpus, numbers, masks
-):
+def test_workers_have_their_gpus_numbers(monkeypatch, workers, files, mask, gpus, numbers, masks):
     available = [Gpu("GPU-a"), Gpu("GPU-b", ("MIG-1", "MIG-2")), Gpu("GPU-c")]
     monkeypatch.setattr("virnucpro.runtime.devices.list_gpus", lambda: available)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -357,15 +355,14 @@ def test_a_worker_that_hangs_in_its_setup_does_not_block_the_launch(
 
 
 def test_a_worker_that_hangs_in_a_file_is_replaced_and_a_slow_one_is_not(
-    workers, files, tmp_path, capsys, monkeypatch
+    workers, files, tmp_path, called, monkeypatch
 ):
     monkeypatch.setattr(watchdog, "STACKS_GRACE_S", 0.3)
     folder = files(done="ok", hangs="sleep 60", slow="slowly 12")
     command = ["launch", "--devices", "cpu:2", "--input-dir", str(folder)]
     command += ["-o", str(tmp_path / "out")]
     command += ["--worker", "launch_workers:Obedient", "--progress-timeout", "0.5"]
-    assert main([*command, "--max-attempts", "1"]) == 2
-    assert "3 files: 2 done, 1 failed" in capsys.readouterr().err
+    assert "3 files: 2 done, 1 failed" in called(*command, "--max-attempts", "1", code=2).stderr
     content = json.loads((tmp_path / "out" / "launch.json").read_text())
     rows = {Path(one["file"]).stem: one for one in content["files"]}
     assert {name: (row["status"], row["attempts"]) for name, row in rows.items()} == {
@@ -574,9 +571,7 @@ def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, monkey
     assert report.exit_code == 2
 
 
-def test_a_table_that_cannot_be_written_is_reported_and_the_work_is_done(
-    workers, files, tmp_path, capsys
-):
+def test_a_failed_table_is_reported_and_the_work_is_done(workers, files, tmp_path, capsys):
     code = run_multi_gpu(files(a="spoil", b="ok"), tmp_path / "out", "cpu", worker=workers.Obedient)
     assert code == 2
     printed = capsys.readouterr().err

@@ -4,6 +4,10 @@ import inspect
 
 from virnucpro import launch
 
+LAUNCH = (
+    "input_dir, output_dir, gpus='auto', pattern='*', worker='virnucpro.predict', *, "
+    "options=None, keywords=None, **setup_kwargs"
+)
 SIGNATURES = {
     "GPUDetector": "environ=None, gpus=None, describe=...",
     "GPUDetector.get_available_gpus": "",
@@ -17,14 +21,8 @@ SIGNATURES = {
     ),
     "LaunchReport": "results, rows, exit_code, merged=()",
     "LauncherOrchestrator": "",
-    "LauncherOrchestrator.run": (
-        "input_dir, output_dir, gpus='auto', pattern='*', worker='virnucpro.predict', *, "
-        "options=None, keywords=None, **setup_kwargs"
-    ),
-    "LauncherOrchestrator.launch": (
-        "input_dir, output_dir, gpus='auto', pattern='*', worker='virnucpro.predict', *, "
-        "options=None, keywords=None, **setup_kwargs"
-    ),
+    "LauncherOrchestrator.run": LAUNCH,
+    "LauncherOrchestrator.launch": LAUNCH,
     "LauncherOrchestrator.validate_setup": "input_dir, gpus",
     "LauncherOrchestrator.get_workload_info": "input_dir, pattern='*'",
     "LauncherOrchestrator.get_gpu_info": "",
@@ -65,10 +63,7 @@ SIGNATURES = {
         "records, worker, n_gpus, batch_size=128, *, devices=None, max_attempts=2, "
         "batch_timeout=None, keywords=None, **setup_kwargs"
     ),
-    "run_multi_gpu": (
-        "input_dir, output_dir, gpus='auto', pattern='*', worker='virnucpro.predict', *, "
-        "options=None, keywords=None, **setup_kwargs"
-    ),
+    "run_multi_gpu": LAUNCH,
 }
 
 

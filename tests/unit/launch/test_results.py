@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from virnucpro.cli.main import main
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.errors import InputError
 from virnucpro.folder_lock import folder_lock
@@ -242,16 +241,13 @@ def test_the_table_is_that_of_this_launch_from_its_start(tmp_path):
     assert progress.failures == (f"{tmp_path / 'c'}: failed: no luck",)
 
 
-def test_status_reads_the_table_of_a_launch(tmp_path, capsys):
+def test_status_reads_the_table_of_a_launch(tmp_path, called):
     LaunchTable(tmp_path, tmp_path, [tmp_path / "a"], {}, LoadBalancer([0])).begin()
-    assert main(["status", str(tmp_path)]) == 2
-    assert "launch, stopped: 1 file: 1 left" in capsys.readouterr().out
-    assert main(["status", "--json", str(tmp_path)]) == 2
-    assert json.loads(capsys.readouterr().out)["left"] == 1
+    assert "launch, stopped: 1 file: 1 left" in called("status", tmp_path, code=2).stdout
+    assert json.loads(called("status", "--json", tmp_path, code=2).stdout)["left"] == 1
     for damaged in ("{}", '{"files": ['):
         (tmp_path / "launch.json").write_text(damaged)
-        assert main(["status", str(tmp_path)]) == 64
-        assert "damaged" in capsys.readouterr().err
+        assert "damaged" in called("status", tmp_path, code=64).stderr
 
 
 @pytest.fixture
@@ -263,9 +259,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0.0, 1.0), (0.04, 1.0), (0.5, 10.0)])
-def test_a_pause_is_twenty_times_as_long_as_the_update_and_at_least_the_interval(
-    clock, seconds, pause
-):
+def test_a_pause_is_twenty_updates_long_and_at_least_the_interval(clock, seconds, pause):
     throttle = Throttle(1.0)
     assert throttle.due
     with throttle.timed():

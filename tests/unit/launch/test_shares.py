@@ -1,6 +1,5 @@
 """A launch by several processes: one joined table, whatever order they run in."""
 
-import csv
 import json
 import os
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
+from samples import read_table
 
 from virnucpro.cli.main import main
 from virnucpro.launch import balancer
@@ -43,9 +43,8 @@ def start(folder, out, task):
 
 
 def rows(out):
-    with (out / "launch.tsv").open(newline="") as stream:
-        found = csv.DictReader(stream, delimiter="\t")
-        return [{key: row[key] for key in row if key not in TIMES} for row in found]
+    found = read_table(out / "launch.tsv")
+    return [{key: row[key] for key in row if key not in TIMES} for row in found]
 
 
 @pytest.fixture(scope="module")
@@ -56,26 +55,22 @@ def alone(folder, tmp_path_factory):
     return rows(out)
 
 
-def test_processes_at_once_write_the_table_of_one_process(folder, alone, tmp_path, capsys):
+def test_processes_at_once_write_the_table_of_one_process(folder, alone, tmp_path, called):
     tasks = [start(folder, tmp_path, f"{number}/2") for number in range(2)]
     codes = [task.wait(60) for task in tasks]
     assert rows(tmp_path) == alone
     content = json.loads((tmp_path / "launch.json").read_text())
     assert (content["exit_code"], content["tasks"], content["completed"]) == (2, 2, 6)
     assert codes == [2, 2]
-    assert main(["status", str(tmp_path)]) == 2
-    shown = capsys.readouterr().out
+    shown = called("status", tmp_path, code=2).stdout
     assert "launch, incomplete: 6 files: 3 done, 1 skipped, 1 partial, 1 failed" in shown
 
 
-def test_an_array_element_more_than_files_has_nothing_to_do(
-    folder, alone, tmp_path, capsys, monkeypatch
-):
+def test_an_element_more_than_files_has_nothing_to_do(folder, alone, tmp_path, called, monkeypatch):
     for name, number in {"MIN": "1", "MAX": "7", "STEP": "1", "ID": "7"}.items():
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", number)
     assert main(command(folder, tmp_path, "--task", "auto")) == 0
-    assert main(["status", "--json", str(tmp_path)]) == 2
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(called("status", "--json", tmp_path, code=2).stdout)
     assert (shown["state"], shown["left"]) == ("stopped", 6)
     for number in "123":
         monkeypatch.setenv("SLURM_ARRAY_TASK_ID", number)
@@ -135,14 +130,13 @@ def test_a_named_pipe_in_place_of_a_table_is_not_opened(tmp_path, capsys):
 
 @pytest.mark.parametrize("damaged", ["{", slow("{}"), slow("[]")])
 def test_a_damaged_table_of_another_task_masks_no_error_and_stops_no_work(
-    damaged, folder, tmp_path, capsys
+    damaged, folder, tmp_path, capsys, called
 ):
     other = FileShare(1, 2).folder(tmp_path)
     other.mkdir(parents=True)
     (other / "launch.json").write_text(damaged)
     failing = [*command(folder, tmp_path, "--task", "0/2"), "--set", "fail_on=all"]
-    assert main(failing) == 1
-    printed = capsys.readouterr().err
+    printed = called(*failing, code=1).stderr
     assert "fallen off the bus" in printed.splitlines()[-1]
     assert "rerun task 1/2 of the launch" in printed
     assert main(command(folder, tmp_path, "--task", "0/2")) == 2

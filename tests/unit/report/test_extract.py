@@ -73,9 +73,7 @@ def reads(tmp_path_factory):
 
 @pytest.mark.parametrize("at_once", [80, 1 << 20])
 @pytest.mark.parametrize("name", ["viral.fastq", "viral.fastq.gz"])
-def test_fastq_has_the_letters_and_qualities_of_the_input(
-    reads, tmp_path, name, at_once, monkeypatch
-):
+def test_fastq_has_letters_and_qualities_of_the_input(reads, tmp_path, name, at_once, monkeypatch):
     monkeypatch.setattr(extract, "_LETTERS_AT_ONCE", at_once)
     score = np.linspace(0, 1, 6, dtype=np.float32)
     write_extract(tmp_path / name, reads, np.ones(6, bool), score, score / 2, fastq=True)

@@ -54,9 +54,7 @@ def test_the_genes_of_a_phage_are_open_frames_of_both_strands(index_records, pha
     assert database.count_features_of_type("CDS") == len(rows)
 
 
-def test_a_gene_at_the_bound_of_a_span_is_whole_and_written_once(
-    index_records, phage, tmp_path, monkeypatch
-):
+def test_a_gene_at_the_bound_of_a_span_is_written_once(index_records, phage, tmp_path, monkeypatch):
     index = index_records([("phiX", phage.decode())])
     whole = written(tmp_path / "whole.gff3", index, [True])
     monkeypatch.setattr(genes_module, "_SPAN", 1000)
@@ -84,9 +82,7 @@ def test_a_gene_at_the_bound_of_a_span_is_whole_and_written_once(
         (b"TAN", -3, False),
     ],
 )
-def test_a_gene_runs_over_single_ambiguous_letters(
-    letters, place, whole, index_records, phage, tmp_path
-):
+def test_a_gene_runs_over_ambiguous_letters(letters, place, whole, index_records, phage, tmp_path):
     index = index_records([("phiX", phage.decode())])
     rows = written(tmp_path / "genes.gff3", index, [True])
     complete = [(int(row[3]) - 1, int(row[4])) for row in rows if "partial=00" in row[8]]

@@ -15,20 +15,8 @@ from virnucpro.tables.columns import Predictions, RegionTable, Windows
 from virnucpro.tables.read import ComputedTable, StoredTable, joined
 from virnucpro.tables.write import write_table
 
-COLUMNS = [
-    "seq_name",
-    "length",
-    "n_windows",
-    "n_scored",
-    "score",
-    "call",
-    "status",
-    "probability",
-    "file",
-    "record",
-    "reason",
-    "topology",
-]
+COLUMNS = ["seq_name", "length", "n_windows", "n_scored", "score", "call", "status"]
+COLUMNS += ["probability", "file", "record", "reason", "topology"]
 HOSTILE = ["<script>alert(1)</script>", '"quoted"', "naïve_Ж", "a'b&c", "%1B[31m", "x" * 5_000]
 
 

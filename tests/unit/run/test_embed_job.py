@@ -4,7 +4,6 @@ import pytest
 import torch
 from cases import slow
 
-from virnucpro.cli.main import main
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.errors import BundleError
 from virnucpro.run.embed_job import embed_job
@@ -47,12 +46,11 @@ def nested(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["embed", slow("parity")])
-def test_a_checkpoint_that_crashes_its_reader_is_a_clear_error(nested, tmp_path, capsys, command):
+def test_a_checkpoint_that_crashes_its_reader_is_a_clear_error(nested, tmp_path, called, command):
     fasta = tmp_path / "proteins.fa"
     fasta.write_text(">a\nMKLV\n")
     options = {"embed": [str(fasta), "-o", str(tmp_path / "run")], "parity": ["--device", "cpu"]}
-    assert main([command, *options[command], "-e", str(nested)]) == 1
-    printed = capsys.readouterr().err
+    printed = called(command, *options[command], "-e", nested, code=1).stderr
     assert f"{nested}: the process that reads it failed: killed by SIGSEGV" in printed
     assert [path.name for path in nested.parent.iterdir()] == [nested.name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["proteins.fa", "weights"]

@@ -126,12 +126,9 @@ def test_invalid_devices_and_threads_are_refused(wrong):
         Execution("run", **wrong)
 
 
-def test_embed_without_stored_vectors_is_refused():
+def test_vectors_without_a_precision_are_refused():
     with pytest.raises(UsageError, match="fp16 or fp32"):
         protein_job("s.fa", embeddings="none")
-
-
-def test_parameters_require_a_resolved_precision():
     with pytest.raises(UsageError, match="settled"):
         predict_job("s.fa").parameters()
 

@@ -114,25 +114,22 @@ def test_a_damaged_manifest_is_refused(run, content):
     assert not is_run(run.root)
 
 
-def test_the_error_of_a_damaged_manifest_does_not_quote_the_file(run, manifest):
+def of_another_version(text):
+    return json.dumps(json.loads(text) | {"schema_version": 1}).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace(b"sensitive", b"sens\xeftive"), "in position"),
+        (of_another_version, r"made by virnucpro .* rerun the command of the run"),
+        (lambda text: text.replace(b'"window": 500', b'"window": 300'), "has been changed"),
+    ],
+    ids=["damaged", "another version", "edited"],
+)
+def test_a_changed_manifest_is_refused_and_not_quoted(run, manifest, change, message):
     write_manifest(run, manifest)
-    run.run_json.write_bytes(run.run_json.read_bytes().replace(b"sensitive", b"sens\xeftive"))
-    with pytest.raises(NotARunError, match="in position") as refused:
+    run.run_json.write_bytes(change(run.run_json.read_bytes()))
+    with pytest.raises(NotARunError, match=message) as refused:
         read_manifest(run)
     assert "parameters" not in str(refused.value)
-
-
-def test_a_manifest_of_another_version_is_refused(run, manifest):
-    write_manifest(run, manifest)
-    content = json.loads(run.run_json.read_bytes())
-    run.run_json.write_text(json.dumps(content | {"schema_version": 1}))
-    with pytest.raises(NotARunError, match=r"made by virnucpro .* rerun the command of the run"):
-        read_manifest(run)
-
-
-def test_an_edited_manifest_is_refused(run, manifest):
-    write_manifest(run, manifest)
-    text = run.run_json.read_text()
-    run.run_json.write_text(text.replace('"window": 500', '"window": 300'))
-    with pytest.raises(NotARunError, match="has been changed"):
-        read_manifest(run)

@@ -33,9 +33,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_holder_is_refused_with_the_pid_of_the_first_until_that_is_killed(
-    tmp_path, holder
-):
+def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path, holder):
     run = RunDirectory(tmp_path)
     assert is_held(run.lock)
     with pytest.raises(RunLockedError, match=f"pid {holder.pid}"), run_lock(run):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from programs import wait_until
 
 from virnucpro.classifier.quality import record_quality
 from virnucpro.run import run
@@ -34,12 +35,6 @@ def equal(one, other):
     )
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.001)
-
-
 def test_it_is_computed_at_the_first_call_only(index):
     quality = RunQuality(index)
     first = quality.get()
@@ -57,7 +52,7 @@ def test_a_block_computes_it_in_another_thread(index, monkeypatch):
     monkeypatch.setattr(run, "record_quality", watched)
     quality = RunQuality(index)
     with quality.computed_meanwhile(lambda: threads.append(threading.current_thread())):
-        wait_for(lambda: len(threads) == 2)
+        wait_until(lambda: len(threads) == 2)
     assert equal(quality.get(), record_quality(index))
     assert len(threads) == 2
     assert threading.main_thread() not in threads
@@ -90,7 +85,7 @@ def test_an_error_of_what_follows_is_ignored(index):
         raise ImportError("no template")
 
     with quality.computed_meanwhile(fails):
-        wait_for(lambda: called)
+        wait_until(lambda: called)
     assert called
     assert equal(quality.get(), record_quality(index))
 

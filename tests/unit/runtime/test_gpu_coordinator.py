@@ -12,6 +12,7 @@ from multiprocessing import process
 
 import pytest
 from cases import slow
+from programs import wait_until
 
 from virnucpro.errors import DeviceError, UsageError, WorkerError
 from virnucpro.runtime.devices import Device
@@ -51,13 +52,6 @@ def take(coordinator, count):
 
 def by_rank(reports, key):
     return {report["rank"]: report[key] for report in reports}
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # --- before and after spawning

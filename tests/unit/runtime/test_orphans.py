@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
+from programs import started
 
 PROGRAM = Path(__file__).parents[2] / "data" / "coordinator_parent.py"
 
@@ -17,21 +18,16 @@ PROGRAM = Path(__file__).parents[2] / "data" / "coordinator_parent.py"
 @pytest.fixture
 def parent(tmp_path):
     """Start the program in a new process group; it ends with the test."""
-    started = []
+    programs = []
 
     def start(worker, ending):
-        process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(tmp_path), worker, ending],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
+        words = [sys.executable, PROGRAM, tmp_path, worker, ending]
+        process = started(*words, stdout=subprocess.PIPE)
+        programs.append(process)
         return process, [int(pid) for pid in process.stdout.readline().split()]
 
     yield start
-    for process in started:
+    for process in programs:
         with suppress(ProcessLookupError):  # also of a dead parent: orphans hold its pipes
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -80,10 +80,6 @@ except StopRequested as stop:
 """
 
 
-def test_an_error_after_a_stop_is_a_stop():
-    assert run(ERROR_AFTER_STOP).stdout == "SIGTERM OSError('a write was cut short')\n"
-
-
 START = """
 import os, signal
 from virnucpro.runtime.process import interrupts_held
@@ -102,8 +98,16 @@ for signum in STOPPING:
 """
 
 
-def test_the_start_of_a_process_is_not_interrupted():
-    assert run(START).stdout == "SIGINT [1]\nSIGTERM [1]\nSIGHUP [1]\n"
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [
+        (ERROR_AFTER_STOP, "SIGTERM OSError('a write was cut short')\n"),
+        (START, "SIGINT [1]\nSIGTERM [1]\nSIGHUP [1]\n"),
+    ],
+    ids=["an error after it", "during the start of a process"],
+)
+def test_a_stop_is_raised_as_such(program, printed):
+    assert run(program).stdout == printed
 
 
 LOST = """

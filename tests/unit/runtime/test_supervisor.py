@@ -231,7 +231,7 @@ def test_a_refused_restart_can_be_renewed_at_once(spawn, monkeypatch):
         ("hang_deaf", "SIGKILL"),
     ],
 )
-def test_a_hung_worker_is_ended_and_its_stacks_are_in_the_log(
+def test_a_hung_worker_is_ended_with_its_stacks_logged(
     function, exit_, spawn, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("virnucpro.runtime.watchdog.STACKS_GRACE_S", 0.3)

@@ -333,26 +333,23 @@ def test_a_changed_specification_changes_the_fingerprint(tmp_path):
     assert len({fingerprint(inputs, spec) for spec in [SPEC, *others]}) == 6
 
 
-@pytest.mark.parametrize(
-    ("parts", "word"),
-    [
-        (("frames", Alphabet.NUCLEOTIDE, 2, "even", 1), "from 3 to"),
-        (("frames", Alphabet.NUCLEOTIDE), "from 3 to"),
-        (("frames", Alphabet.NUCLEOTIDE, 30, "dense", 1), "published, even"),
-        (("frames", Alphabet.NUCLEOTIDE, 30, "even", 7), "genetic code 7"),
-        (("frames", Alphabet.NUCLEOTIDE, 30, "even"), "genetic code"),
-    ],
-)
-def test_unknown_tilings_and_genetic_codes_are_rejected(parts, word):
-    with pytest.raises(UsageError, match=word):
-        IndexSpec(*parts)
+WINDOWS = [2, 2**31, "500", 500.0, 500.5, True, np.int64(500), float("nan")]
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("window", ["500", 500.0, 500.5, True, np.int64(500), float("nan"), 2**31])
-def test_an_invalid_window_is_rejected_at_once(window):
-    with pytest.raises(UsageError, match="from 3 to"):
-        IndexSpec("frames", Alphabet.NUCLEOTIDE, window, "even", 1)
+@pytest.mark.parametrize(
+    ("parts", "word"),
+    [
+        *(((window, "even", 1), "from 3 to") for window in WINDOWS),
+        ((), "from 3 to"),
+        ((30, "dense", 1), "published, even"),
+        ((30, "even", 7), "genetic code 7"),
+        ((30, "even"), "genetic code"),
+    ],
+)
+def test_invalid_windows_tilings_and_genetic_codes_are_rejected_at_once(parts, word):
+    with pytest.raises(UsageError, match=word):
+        IndexSpec("frames", Alphabet.NUCLEOTIDE, *parts)
 
 
 def test_invalid_input_leaves_no_index(tmp_path):
@@ -450,40 +447,38 @@ def test_a_changed_column_header_is_found(folder):
             SequenceIndex.open(folder)
 
 
-def rewrite(folder, change):
-    content = json.loads((folder / "index.json").read_text())
-    change(content)
-    (folder / "index.json").write_text(json.dumps(content))
+def edited(change):
+    """Return a change of the text of index.json: that of its content by a function."""
+
+    def edit(text):
+        content = json.loads(text)
+        change(content)
+        return json.dumps(content).encode()
+
+    return edit
 
 
-HEADERS = {
-    "a changed number": (
-        lambda c: c["inputs"][0].update(n_bases=1),
-        "changed since it was written",
-    ),
-    "a changed digest": (lambda c: c.update(sha256="0" * 64), "changed since it was written"),
-    "a later version": (
-        lambda c: c.update(schema=99),
-        "version 99.*version that wrote the index",
-    ),
-    "another program's": (lambda c: c.update(format="fai"), "not the header of a sequence index"),
-}
+CHANGED_NUMBER = edited(lambda c: c["inputs"][0].update(n_bases=1))
+MALFORMED = [b"", b"{", b"[]", b"\xff\xfe", b"null"]
 
 
-@pytest.mark.parametrize("case", HEADERS)
-def test_an_invalid_index_json_is_rejected(case, folder):
-    change, said = HEADERS[case]
-    rewrite(folder, change)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (CHANGED_NUMBER, "changed since it was written"),
+        (edited(lambda c: c.update(sha256="0" * 64)), "changed since it was written"),
+        (edited(lambda c: c.update(schema=99)), "version 99.*version that wrote the index"),
+        (edited(lambda c: c.update(format="fai")), "not the header of a sequence index"),
+        *((lambda _, content=content: content, "index.json") for content in MALFORMED),
+    ],
+    ids=["number", "digest", "later version", "another program", *map(repr, MALFORMED)],
+)
+def test_an_invalid_index_json_is_rejected(change, said, folder):
+    path = folder / "index.json"
+    path.write_bytes(change(path.read_bytes()))
     with pytest.raises(IndexFormatError, match=said) as refused:
         SequenceIndex.open(folder)
     assert "restore the file from a copy" in str(refused.value)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_a_malformed_index_json_is_rejected(content, folder):
-    (folder / "index.json").write_bytes(content)
-    with pytest.raises(IndexFormatError, match="restore the file from a copy"):
-        SequenceIndex.open(folder)
 
 
 def test_a_folder_without_an_index_is_rejected(tmp_path):

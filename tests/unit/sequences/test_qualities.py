@@ -28,18 +28,13 @@ FILES = {
 KEPT = [b"!~@+", b"AC", b""]
 
 
-@pytest.fixture
-def build(tmp_path):
+def build(tmp_path, *names, spec=SPEC):
     """Index some of `FILES`."""
-
-    def build_files(*names, spec=SPEC):
-        paths = []
-        for name in names:
-            (tmp_path / name).write_bytes(FILES[name])
-            paths.append(str(tmp_path / name))
-        return build_index(tmp_path / f"index of {' '.join(names)}", paths, spec)
-
-    return build_files
+    paths = []
+    for name in names:
+        (tmp_path / name).write_bytes(FILES[name])
+        paths.append(str(tmp_path / name))
+    return build_index(tmp_path / f"index of {' '.join(names)}", paths, spec)
 
 
 def qualities(index):
@@ -48,9 +43,9 @@ def qualities(index):
 
 
 @pytest.mark.parametrize("batch", [1, 1 << 20])
-def test_qualities_of_several_inputs_are_aligned_with_the_letters(build, monkeypatch, batch):
+def test_qualities_of_several_inputs_are_aligned_with_the_letters(tmp_path, monkeypatch, batch):
     monkeypatch.setattr(builder, "_BATCH_BYTES", batch)
-    index = build("reads.fq", "empty.fq", "reads.fq.gz", "windows.fq")
+    index = build(tmp_path, "reads.fq", "empty.fq", "reads.fq.gz", "windows.fq")
     assert index.has_qualities
     assert qualities(index) == KEPT * 3
     assert index.record_qualities(3, 1, 3) == b"~@"
@@ -62,25 +57,25 @@ def test_qualities_of_several_inputs_are_aligned_with_the_letters(build, monkeyp
     "names", [["same.fa"], ["reads.fq", "same.fa"], ["same.fa", "reads.fq"], ["empty.fq"]]
 )
 def test_an_index_lacks_the_column_unless_all_records_have_qualities(
-    build, monkeypatch, names, batch, tmp_path
+    monkeypatch, names, batch, tmp_path
 ):
     monkeypatch.setattr(builder, "_BATCH_BYTES", batch)
-    index = build(*names)
+    index = build(tmp_path, *names)
     index.verify()
     assert not index.has_qualities
     assert not list(tmp_path.glob("index of */qualities.npy"))
 
 
-def test_an_index_of_whole_sequences_has_no_qualities(build):
-    assert not build("reads.fq", spec=WHOLE).has_qualities
+def test_an_index_of_whole_sequences_has_no_qualities(tmp_path):
+    assert not build(tmp_path, "reads.fq", spec=WHOLE).has_qualities
 
 
-def test_qualities_do_not_change_the_fingerprint(build):
-    assert build("reads.fq").fingerprint == build("same.fa").fingerprint
+def test_qualities_do_not_change_the_fingerprint(tmp_path):
+    assert build(tmp_path, "reads.fq").fingerprint == build(tmp_path, "same.fa").fingerprint
 
 
-def test_a_damaged_column_is_found(build, tmp_path):
-    build("reads.fq")
+def test_a_damaged_column_is_found(tmp_path):
+    build(tmp_path, "reads.fq")
     (path,) = tmp_path.glob("index of */qualities.npy")
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"?")
@@ -96,9 +91,7 @@ def test_a_damaged_column_is_found(build, tmp_path):
 
 @pytest.mark.parametrize("character", [b" ", b"\t", b"\x7f", b"\x1f"])
 @pytest.mark.parametrize("batch", [1, 1 << 20])
-def test_characters_that_fastq_does_not_allow_drop_the_column(
-    tmp_path, monkeypatch, character, batch
-):
+def test_characters_that_fastq_forbids_drop_the_column(tmp_path, monkeypatch, character, batch):
     monkeypatch.setattr(builder, "_BATCH_BYTES", batch)
     path = tmp_path / "odd.fq"
     path.write_bytes(READS + b"@odd\nACG\n+\nI" + character + b"I\n" + READS)

@@ -20,7 +20,7 @@ from virnucpro import arrays
 from virnucpro.errors import SegmentError, StoreError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store import aggregate, row_items, vector_ranges
-from virnucpro.store.aggregate import write_embeddings
+from virnucpro.store.aggregate import _BYTES, EarlySync, write_embeddings
 from virnucpro.store.coverage import Survey, survey
 from virnucpro.store.schema import RowState
 from virnucpro.store.segment import read_segment
@@ -343,9 +343,7 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
 
 
 @given(data=st.data(), dtype=st.sampled_from(["f2", "f4"]))
-def test_writing_while_verifying_gives_the_bytes_of_writing_afterwards(
-    data, dtype, make_segment, tmp_path_factory
-):
+def test_writing_while_verifying_gives_the_same_bytes(data, dtype, make_segment, tmp_path_factory):
     """Copies, quarantined rows, missing units and damaged files in all shards."""
     run = RunDirectory(tmp_path_factory.mktemp("run"))
     bounds = np.array([0, 3, 4, 9, 12])
@@ -372,3 +370,34 @@ def test_writing_while_verifying_gives_the_bytes_of_writing_afterwards(
     )
     np.testing.assert_array_equal(found.scores, known.scores)
     shutil.rmtree(run.root)
+
+
+# --- flushes while a file is written
+
+
+def test_large_writes_are_flushed_and_small_ones_are_not(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fdatasync", flushed.append)
+    with (tmp_path / "file").open("wb") as stream:
+        with EarlySync(stream.fileno()) as sync:
+            sync.wrote(_BYTES - 1)
+            assert not flushed
+            sync.wrote(1)
+        assert flushed == [stream.fileno()]
+
+
+def write_much(path, turns):
+    with path.open("wb") as stream, EarlySync(stream.fileno()) as sync:
+        for _ in range(turns):
+            sync.wrote(_BYTES)
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("turns", [1, 50])
+def test_a_failed_flush_is_not_lost(tmp_path, monkeypatch, turns):
+    def fail(_handle):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        write_much(tmp_path / "file", turns)

@@ -189,12 +189,10 @@ REJECTED = {
         lambda _: lacking("nothing", unit=1),
         "the name is that of another unit, but the content is unit 1",
     ),
-    "no format": (lambda _: lacking("format"), "invalid content"),
-    "no unit": (lambda _: lacking("unit"), "invalid content"),
-    "no fingerprint": (lambda _: lacking("fingerprint"), "invalid content"),
-    "no rows": (lambda _: lacking("rows"), "invalid content"),
-    "no state": (lambda _: lacking("state"), "invalid content"),
-    "no reasons": (lambda _: lacking("reasons"), "invalid content"),
+    **{
+        f"no {name}": (lambda _, name=name: lacking(name), "invalid content")
+        for name in ("format", "unit", "fingerprint", "rows", "state", "reasons")
+    },
     "too many scores": (
         lambda _: lacking("nothing", n_scores=3),
         "scores have 3 rows, but the unit has 2",
@@ -218,20 +216,20 @@ def test_an_image_with_a_valid_header_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["embeddings", "scores"])
-@pytest.mark.parametrize("dtype", ["f2", "f4"])
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_a_number_that_is_not_finite_is_refused(make_segment, column, dtype, number):
-    segment = make_segment(dtype=dtype)
+@pytest.mark.parametrize(
+    ("number", "kind", "problem"),
+    [
+        *((np.nan, {"dtype": dtype}, "are not all finite") for dtype in ("f2", "f4")),
+        *((np.inf, {"dtype": dtype}, "are not all finite") for dtype in ("f2", "f4")),
+        *((-np.inf, {"dtype": dtype}, "are not all finite") for dtype in ("f2", "f4")),
+        (0.5, {"quarantined": [3]}, "of quarantined rows are not zero"),
+    ],
+    ids=["nan f2", "nan f4", "inf f2", "inf f4", "-inf f2", "-inf f4", "quarantined"],
+)
+def test_a_number_that_cannot_be_stored_is_refused(make_segment, column, number, kind, problem):
+    segment = make_segment(**kind)
     getattr(segment, column)[3, 1] = number
-    with pytest.raises(ValueError, match=f"{column} are not all finite"):
-        encode_segment(segment)
-
-
-@pytest.mark.parametrize("column", ["embeddings", "scores"])
-def test_numbers_of_a_quarantined_row_are_refused(make_segment, column):
-    segment = make_segment(quarantined=[3])
-    getattr(segment, column)[3, 1] = 0.5
-    with pytest.raises(ValueError, match=f"{column} of quarantined rows are not zero"):
+    with pytest.raises(ValueError, match=f"{column} {problem}"):
         encode_segment(segment)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from programs import load_script
+from samples import read_table
 
 from virnucpro.api.tables import read_predictions
 from virnucpro.classifier.consensus import Call
@@ -82,12 +83,6 @@ def run(index_records, cover, scores_of):
     return scores_of(index, coverage, provirus=np.arange(index.n_records) == 4)
 
 
-def table(path):
-    header, *rows = path.read_text().splitlines()
-    names = header.split("\t")
-    return [dict(zip(names, row.split("\t"), strict=True)) for row in rows]
-
-
 @pytest.mark.parametrize(("table", "text"), [(Predictions, PREDICTIONS), (Windows, WINDOWS)])
 def test_a_table_has_a_row_for_each_record_or_window(run, tmp_path, table, text):
     write_table(tmp_path / "out.tsv", table, run)
@@ -119,7 +114,7 @@ def test_calls_are_written_with_names(run, scores_of, tmp_path):
     scores = scores_of(run.index, run.coverage, calls=calls, sources=sources, classes=classes)
     write_table(tmp_path / "out.tsv", Predictions, scores)
     names = ("probability", "fdr", "tier", "reason", "flags", "likely_source")
-    found = [tuple(row[name] for name in names) for row in table(tmp_path / "out.tsv")]
+    found = [tuple(row[name] for name in names) for row in read_table(tmp_path / "out.tsv")]
     assert found == [
         ("0.9500", "0.0500", "conservative", "uncertain", "NA", "phage"),
         ("0.7500", "0.1500", "default", "too_short", "low_complexity", "host"),
@@ -138,19 +133,21 @@ def test_whole_windows_are_in_the_tables_and_not_in_the_published_files(
     coverage = cover(index, [0.25] * (index.n_items - 1) + [0.75])
     run = scores_of(index, coverage)
     write_table(tmp_path / "windows.tsv", Windows, run)
-    rows = table(tmp_path / "windows.tsv")
+    rows = read_table(tmp_path / "windows.tsv")
     assert [(row["best_frame"], row["evidence"], row["n_items"]) for row in rows] == [
         ("F1", "frames", "6"),
         ("W", "composition", "1"),
     ]
     write_table(tmp_path / "out.tsv", Predictions, run)
-    (row,) = table(tmp_path / "out.tsv")
+    (row,) = read_table(tmp_path / "out.tsv")
     assert (row["evidence"], row["score"], row["best_window"]) == ("both", "0.5000", "301-600")
     write_table(tmp_path / "results.txt", PublishedResults, run)
-    items = [one["Sequence_ID"] for one in table(tmp_path / "results.txt")]
+    items = [one["Sequence_ID"] for one in read_table(tmp_path / "results.txt")]
     assert items == index.item_names(np.arange(index.n_items - 1))
     write_table(tmp_path / "consensus.csv", PublishedConsensus, run)
-    assert [one["Modified_ID"] for one in table(tmp_path / "consensus.csv")] == ["both_chunk_1"]
+    assert [one["Modified_ID"] for one in read_table(tmp_path / "consensus.csv")] == [
+        "both_chunk_1"
+    ]
 
 
 def test_records_without_results_are_listed_as_missing(run, tmp_path):
@@ -162,7 +159,7 @@ def test_records_without_results_are_listed_as_missing(run, tmp_path):
 
 def test_quarantined_items_are_listed_with_their_reasons(run, tmp_path):
     write_table(tmp_path / "out.tsv", Quarantine, run)
-    rows = table(tmp_path / "out.tsv")
+    rows = read_table(tmp_path / "out.tsv")
     assert rows[0] == {
         "seq_name": "cut",
         "item": "cut_chunk_1F1",
@@ -178,7 +175,7 @@ def test_quarantined_items_are_listed_with_their_reasons(run, tmp_path):
 def test_an_unknown_reason_of_a_quarantine_is_na(run, tmp_path):
     unknown = dataclasses.replace(run, coverage=dataclasses.replace(run.coverage, reasons={}))
     write_table(tmp_path / "out.tsv", Quarantine, unknown)
-    assert {row["reason"] for row in table(tmp_path / "out.tsv")} == {"NA"}
+    assert {row["reason"] for row in read_table(tmp_path / "out.tsv")} == {"NA"}
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])

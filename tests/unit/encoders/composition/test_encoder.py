@@ -26,9 +26,7 @@ windows = st.lists(st.text("ACGTN", min_size=1, max_size=300).map(str.encode), m
 
 @given(windows, st.sampled_from([1, 4, 11]), st.randoms(use_true_random=False))
 @example([b"TGA" + b"GCC" * 30 + b"TGA"], 4, random.Random(1))  # TGA is no stop in code 4
-def test_vectors_are_the_features_in_the_order_of_the_batch(
-    tmp_path_factory, windows, code, shuffle
-):
+def test_vectors_are_the_features_in_batch_order(tmp_path_factory, windows, code, shuffle):
     spec = spec_with(tmp_path_factory.getbasetemp(), SETTINGS | {"genetic_code": code})
     encoder = load_encoder(spec)
     shuffle.shuffle(windows)

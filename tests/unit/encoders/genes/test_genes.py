@@ -183,13 +183,9 @@ def tensors(scores, record):
     }
 
 
-@pytest.fixture
-def spec_with(tmp_path):
-    def make(tensors, features=2):
-        save_file(tensors, tmp_path / "genes.safetensors")
-        return GenesConfig(features).spec("genes", tmp_path, {"weights": "genes.safetensors"})
-
-    return make
+def spec_with(tmp_path, tensors, features=2):
+    save_file(tensors, tmp_path / "genes.safetensors")
+    return GenesConfig(features).spec("genes", tmp_path, {"weights": "genes.safetensors"})
 
 
 def test_the_number_of_unknown_bases_has_no_influence():
@@ -201,8 +197,8 @@ def test_the_number_of_unknown_bases_has_no_influence():
     assert np.array_equal(vectors_of(sums, means), vectors_of(gapped, means))
 
 
-def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, tensors, record):
-    encoder = load_encoder(spec_with(tensors))
+def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(tmp_path, tensors, record):
+    encoder = load_encoder(spec_with(tmp_path, tensors))
     pieces = [record, b"N" * 900, record * 12, b"A", *(record[:n] for n in range(600, 640))]
     found = encoder.vectors(encoder.tokenise(pieces))
     assert np.isfinite(found).all()
@@ -237,21 +233,21 @@ def test_a_vector_depends_on_its_piece_alone_and_ends_with_the_facts(spec_with, 
         ({"means": np.full(WIDTH, -1, np.float32)}, "not shares"),
     ],
 )
-def test_invalid_weights_are_refused(spec_with, tensors, change, told):
+def test_invalid_weights_are_refused(tmp_path, tensors, change, told):
     changed = {name: one for name, one in (tensors | change).items() if one is not None}
     with pytest.raises(BundleError, match=told):
-        load_encoder(spec_with(changed))
+        load_encoder(spec_with(tmp_path, changed))
 
 
-def test_a_damaged_table_of_words_is_refused(spec_with, tensors):
+def test_a_damaged_table_of_words_is_refused(tmp_path, tensors):
     values = np.append(tensors["values"][1:], np.uint8(12))
     with pytest.raises(BundleError, match="a value from 12 on"):
-        load_encoder(spec_with(tensors | {"values": values}))
+        load_encoder(spec_with(tmp_path, tensors | {"values": values}))
     for keys in (tensors["keys"][::-1].copy(), np.full_like(tensors["keys"], 7)):
         with pytest.raises(BundleError, match="'keys' is not in ascending order"):
-            load_encoder(spec_with(tensors | {"keys": keys}))
+            load_encoder(spec_with(tmp_path, tensors | {"keys": keys}))
 
 
-def test_another_version_of_the_evidence_is_refused(spec_with, tensors):
+def test_another_version_of_the_evidence_is_refused(tmp_path, tensors):
     with pytest.raises(BundleError, match="version 99 of the evidence"):
-        config_of(spec_with(tensors, features=99))
+        config_of(spec_with(tmp_path, tensors, features=99))

@@ -17,25 +17,21 @@ def bases(seed, length):
     return "".join(random.Random(seed).choices("ACGT", k=length))
 
 
-@pytest.fixture
-def source(tmp_path):
-    def write(name, records, *, viral, group="", kingdom=""):
-        path = tmp_path / f"{name}.fa"
-        path.write_text("".join(f">{one} text\n{text}\n" for one, text in records.items()))
-        label = kingdom or ("viral" if viral else "non-viral")
-        return Source(path, viral, label, group or None, None, "labels.tsv, line 2")
-
-    return write
+def source(tmp_path, name, records, *, viral, group="", kingdom=""):
+    path = tmp_path / f"{name}.fa"
+    path.write_text("".join(f">{one} text\n{text}\n" for one, text in records.items()))
+    label = kingdom or ("viral" if viral else "non-viral")
+    return Source(path, viral, label, group or None, None, "labels.tsv, line 2")
 
 
 @pytest.fixture
-def sources(source):
+def sources(tmp_path):
     many = {f"t{number}": bases(number, 120) for number in range(300)}
     return [
-        source("virus", {"v": bases(1, 5000)}, viral=True, group="V"),
-        source("genome", {"g": bases(2, 9000)}, viral=False, group="H", kingdom="fungi"),
-        source("transcripts", many, viral=False, group="H", kingdom="fungi"),
-        source("short", {"s": bases(3, 90)}, viral=False, group="S", kingdom="fungi"),
+        source(tmp_path, "virus", {"v": bases(1, 5000)}, viral=True, group="V"),
+        source(tmp_path, "genome", {"g": bases(2, 9000)}, viral=False, group="H", kingdom="fungi"),
+        source(tmp_path, "transcripts", many, viral=False, group="H", kingdom="fungi"),
+        source(tmp_path, "short", {"s": bases(3, 90)}, viral=False, group="S", kingdom="fungi"),
     ]
 
 
@@ -72,11 +68,11 @@ def test_a_group_has_at_most_its_share_and_its_files_take_turns(sources):
     }
 
 
-def test_groups_share_the_maximum_of_a_class(source):
+def test_groups_share_the_maximum_of_a_class(tmp_path):
     hosts = {f"h{number}": bases(number, 1000) for number in range(20)}
     sources = [
-        source("v", {"v": bases(99, 5000)}, viral=True, group="V"),
-        source("h", hosts, viral=False),
+        source(tmp_path, "v", {"v": bases(99, 5000)}, viral=True, group="V"),
+        source(tmp_path, "h", hosts, viral=False),
     ]
     by_group = Counter(one.group for one in cut_all(sources, per_class=40).fragments("100"))
     assert by_group.pop("V") == 10
@@ -86,11 +82,11 @@ def test_groups_share_the_maximum_of_a_class(source):
     assert sorted(few.values()) == [1] * 7
 
 
-def test_equal_seeds_give_equal_fragments_and_other_files_do_not_matter(sources, source):
+def test_equal_seeds_give_equal_fragments_and_other_files_do_not_matter(sources, tmp_path):
     first = cut_all(sources, per_group=3)
     assert cut_all(sources, per_group=3).sequences == first.sequences
     assert cut_all(sources, per_group=3, seed=2).sequences != first.sequences
-    other = source("other", {"o": bases(9, 900)}, viral=False, group="O")
+    other = source(tmp_path, "other", {"o": bases(9, 900)}, viral=False, group="O")
     more = cut_all([other, *sources], per_group=3)
     wanted = {text for one, text in first.sequences["100"] if one.viral}
     assert {text for one, text in more.sequences["100"] if one.viral} == wanted
@@ -113,11 +109,11 @@ def test_a_length_without_a_class_is_left_out_and_losses_are_counted(sources):
     assert result.skipped["100"]["shorter than the fragment"] == 1
 
 
-def test_gaps_and_excluded_regions_are_skipped(source, tmp_path):
+def test_gaps_and_excluded_regions_are_skipped(tmp_path):
     gap = bases(1, 300) + "N" * 300 + bases(2, 300)
     sources = [
-        source("v", {"v": gap}, viral=True, group="V"),
-        source("h", {"h": bases(3, 2000)}, viral=False, group="H"),
+        source(tmp_path, "v", {"v": gap}, viral=True, group="V"),
+        source(tmp_path, "h", {"h": bases(3, 2000)}, viral=False, group="H"),
     ]
     bed = tmp_path / "prophages.bed"
     bed.write_text("# prophages\nh\t0\t1500\tprophage\n")
@@ -136,25 +132,25 @@ def test_an_invalid_region_is_named(tmp_path):
         read_regions(bed)
 
 
-def test_whole_records_keep_their_names_which_must_differ(source):
-    virus = source("v", {"one": "ACGT" * 9, "two": "GGCA" * 9}, viral=True, group="V")
-    host = source("h", {"three": "ACCT" * 9}, viral=False, group="H")
+def test_whole_records_keep_their_names_which_must_differ(tmp_path):
+    virus = source(tmp_path, "v", {"one": "ACGT" * 9, "two": "GGCA" * 9}, viral=True, group="V")
+    host = source(tmp_path, "h", {"three": "ACCT" * 9}, viral=False, group="H")
     result = cut_all([virus, host], ("whole",))
     assert {one.name for one in result.fragments("whole")} == {"one", "two", "three"}
-    again = source("again", {"two": "ACCT" * 9}, viral=False, group="H")
+    again = source(tmp_path, "again", {"two": "ACCT" * 9}, viral=False, group="H")
     with pytest.raises(InputError, match=r"record two is in .*v\.fa and in .*again\.fa"):
         cut_all([virus, again], ("whole",))
 
 
-def test_records_that_are_groups_of_both_classes_are_refused(source):
-    virus = source("v", {"same": bases(1, 500)}, viral=True)
-    host = source("h", {"same": bases(2, 500)}, viral=False)
+def test_records_that_are_groups_of_both_classes_are_refused(tmp_path):
+    virus = source(tmp_path, "v", {"same": bases(1, 500)}, viral=True)
+    host = source(tmp_path, "h", {"same": bases(2, 500)}, viral=False)
     with pytest.raises(InputError, match="same: a record or group with this name is labelled"):
         cut_all([virus, host])
 
 
-def test_a_labelled_record_must_exist(source):
-    virus = source("v", {"one": bases(1, 500)}, viral=True, group="V")
+def test_a_labelled_record_must_exist(tmp_path):
+    virus = source(tmp_path, "v", {"one": bases(1, 500)}, viral=True, group="V")
     missing = Source(virus.path, viral=True, kingdom="viral", group="V", record="x", where="line 7")
     with pytest.raises(InputError, match=r"line 7: .*v\.fa has no record x"):
         cut_all([missing])

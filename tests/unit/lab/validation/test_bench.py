@@ -32,11 +32,10 @@ def test_figures_are_consistent(brief):
         assert derived["sequences_per_second"] == pytest.approx(figures.sequences / figures.seconds)
 
 
-def test_a_model_is_measured_without_a_download(capsys, monkeypatch):
+def test_a_model_is_measured_without_a_download(called, monkeypatch):
     monkeypatch.setitem(PUBLISHED, "esm2_t6_8M_UR50D", Esm2Config(2, 32, 4))
     command = ["bench", "-m", "esm2_t6_8M_UR50D", "--device", "cpu", "--lengths", "12"]
-    assert main([*command, "--seconds", "0.1", "--json"]) == 0
-    (printed,) = json.loads(capsys.readouterr().out)
+    (printed,) = json.loads(called(*command, "--seconds", "0.1", "--json", code=0).stdout)
     assert printed["encoder"] == "esm2_t6_8M_UR50D"
     assert printed["tokens"] == 14 * printed["sequences"]
 
@@ -69,9 +68,7 @@ def test_an_encoder_that_does_not_fit_is_neither_written_nor_loaded(
 
 
 @pytest.mark.parametrize(("longest", "measured"), [(60.0, "3 times or more"), slow(0.0, "once")])
-def test_each_batch_is_measured_three_times_unless_it_is_long(
-    monkeypatch, capsys, longest, measured
-):
+def test_each_batch_is_measured_three_times_unless_long(monkeypatch, capsys, longest, measured):
     monkeypatch.setattr(bench, "_LONG_BATCH", longest)
     command = ["bench", "-b", "mini-deep", "--device", "cpu", "--lengths", "100"]
     assert main([*command, "--seconds", "0.001"]) == 0

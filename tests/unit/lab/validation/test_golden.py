@@ -75,13 +75,11 @@ def test_published_encoders_are_recognised_by_their_sources(mini, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "n_rows"), [("mini", 8), ("mini-deep", 12)])
-def test_the_command_reports_the_golden_rows_in_json(name, n_rows, capsys):
+def test_the_command_reports_the_golden_rows_in_json(name, n_rows, called):
     """A bundle that was trained again needs scripts/golden_figures.py."""
-    assert main(["bundle", "verify", name, "--golden", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(called("bundle", "verify", name, "--golden", "--json", code=0).stdout)
     assert (printed["name"], len(printed["golden"])) == (name, n_rows)
-    assert main(["bundle", "verify", name, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["golden"] == []
+    assert json.loads(called("bundle", "verify", name, "--json", code=0).stdout)["golden"] == []
 
 
 def test_a_projection_preserves_cosines():

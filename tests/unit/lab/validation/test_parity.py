@@ -53,10 +53,9 @@ def test_mini_agrees_at_every_precision(precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", slow("bf16")])
-def test_damaged_weights_do_not_agree(precision, damaged, capsys):
+def test_damaged_weights_do_not_agree(precision, damaged, called):
     command = ["parity", "-b", "mini-deep", "--device", "cpu", "--precision", precision, "-n", "10"]
-    assert main(command) == 1
-    assert capsys.readouterr().out.count("DIFFERS") >= 2
+    assert called(*command, code=1).stdout.count("DIFFERS") >= 2
 
 
 def test_json_agrees_with_the_exit_code(damaged, capsys):
@@ -67,11 +66,10 @@ def test_json_agrees_with_the_exit_code(damaged, capsys):
     assert printed["precision"] == "fp32"
 
 
-def test_items_of_a_file_are_compared(capsys):
+def test_items_of_a_file_are_compared(called):
     command = ["parity", "-b", "mini-deep", "--device", "cpu", "--fasta", EXAMPLE, "-n", "12"]
     command += ["--precision", "fp32"]
-    assert main(command) == 0
-    table = capsys.readouterr().out.splitlines()
+    table = called(*command, code=0).stdout.splitlines()
     assert table[0].startswith("mini-deep on cpu at fp32")
     assert [line.split()[:2] for line in table[2:]] == [
         ["mini-dnabert-s", "12"],
@@ -88,7 +86,7 @@ def test_a_file_without_an_open_frame_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("reading_here")
-def test_published_weights_are_compared_without_a_bundle(tmp_path, capsys, stand_ins):
+def test_published_weights_are_compared_without_a_bundle(tmp_path, called, stand_ins):
     from esm.model.esm2 import ESM2
 
     path = tmp_path / "esm2_tiny.pt"
@@ -99,20 +97,17 @@ def test_published_weights_are_compared_without_a_bundle(tmp_path, capsys, stand
     assert found.agrees
     assert found.head is None
     assert found.encoders[0].n == 2
-    assert main(["parity", "-e", str(path), "--device", "cpu", "-n", "5"]) == 0
-    assert "esm2_tiny" in capsys.readouterr().out
+    assert "esm2_tiny" in called("parity", "-e", path, "--device", "cpu", "-n", "5", code=0).stdout
 
 
 @pytest.mark.usefixtures("reading_here")
-def test_another_file_with_a_published_name_is_refused_as_by_embed(tmp_path, capsys, stand_ins):
+def test_another_file_with_a_published_name_is_refused_as_by_embed(tmp_path, called, stand_ins):
     from esm.model.esm2 import ESM2
 
     path = tmp_path / "esm2_t6_8M_UR50D.pt"
     stand_ins.save_esm2(path, ESM2(2, 32, 4))
-    assert main(["parity", "-e", str(path), "--device", "cpu", "-n", "5"]) == 1
-    printed = capsys.readouterr().err
-    assert main(["embed", "x.fa", "-e", str(path), "-o", str(tmp_path / "run")]) == 1
-    assert printed == capsys.readouterr().err
+    printed = called("parity", "-e", path, "--device", "cpu", "-n", "5", code=1).stderr
+    assert printed == called("embed", "x.fa", "-e", path, "-o", tmp_path / "run", code=1).stderr
     assert "is not the published file" in printed
     assert "give a model of your own another file name" in printed
 
