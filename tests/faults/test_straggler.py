@@ -27,8 +27,9 @@ def events(run, name):
 
 
 def committed(run, rank):
-    """Return the units that a rank computed, with repetitions."""
-    steps = events(run, f"rank-{rank:04d}")
+    """Return the units that a rank computed, with repetitions; none if it never started."""
+    name = f"rank-{rank:04d}"
+    steps = events(run, name) if (run.logs / f"{name}.jsonl").exists() else []
     return [step["unit"] for step in steps if step["event"] == "committed"]
 
 

@@ -92,12 +92,14 @@ def test_a_stop_signal_works_at_any_moment_of_the_start(turn, tmp_path, no_orpha
         command = ["predict", EXAMPLE, "-q", "--devices", "cpu:2", "-o", folder]
         process = started(*VIRNUCPRO, *command)
         time.sleep(dice.uniform(0.15, 1.3))
+        done = process.poll() is not None  # a fast machine needs less than a second
         process.send_signal(signum)
         _, message = process.communicate(timeout=60)
         no_orphan(process.pid)
         if "Could not import runpy module" in message:
             continue  # the interpreter itself was hit, before it reads the command
-        ended = {-signum, 128 + signum}  # the first before the command handles signals
+        # The first before the command handles signals.
+        ended = {0} if done else {-signum, 128 + signum}
         assert process.returncode in ended, message
         assert "Traceback" not in message
         assert "Exception" not in message
