@@ -471,10 +471,12 @@ def split_alignments(path: Input) -> Iterator[Entry]:
                 if read.is_secondary or read.is_supplementary:
                     continue
                 name = read.query_name or ""
-                qualities = read.get_forward_qualities()
+                # A reverse read without letters or qualities has no forward ones in pysam.
+                letters = read.get_forward_sequence() if read.query_sequence else ""
+                qualities = read.get_forward_qualities() if read.query_qualities else None
                 yield Entry(
                     _with_mate(name, read.flag).encode(errors="surrogateescape"),
-                    (read.get_forward_sequence() or "").encode(),
+                    (letters or "").encode(),
                     None if qualities is None else bytes(qualities).translate(_AS_FASTQ),
                 )
     except (OSError, ValueError) as error:

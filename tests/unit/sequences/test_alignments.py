@@ -58,6 +58,16 @@ def test_each_read_is_given_once_as_it_was_sequenced(kind, tmp_path):
         assert one.qualities == QUALITIES
 
 
+@pytest.mark.parametrize("kind", ["sam", "bam"])
+def test_reads_on_both_strands_without_qualities_or_letters(kind, tmp_path):
+    bare = [line(name, flag) for name, flag in [("a", 0), ("b", 16), ("c", 4)]]
+    lines = [text.rpartition("\t")[0] + "\t*\n" for text in bare]
+    lines += [f"none\t{flag}\tchr\t5\t60\t*\t*\t0\t0\t*\t*\n" for flag in (0, 16)]
+    found = list(read_records(written(tmp_path, kind, lines)))
+    assert [one.sequence for one in found] == [READS["a"], READS["b"], READS["c"], b"", b""]
+    assert {one.qualities for one in found} == {None}
+
+
 def test_a_sam_file_without_a_header_is_recognised_by_its_name(tmp_path):
     path = written(tmp_path, "sam", [line("a", 4)], header="")
     assert [one.sequence for one in read_records(path)] == [READS["a"]]
