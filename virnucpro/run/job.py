@@ -12,7 +12,6 @@ from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import UsageError
 from virnucpro.option import inherited
-from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.options import EmbedOptions, PrecisionChoice, PredictOptions
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
@@ -89,8 +88,8 @@ class Job:
         Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
         rule does not affect vectors or scores, so a resume may change it.
     extracts
-        Which records are written as FASTA; None for the choice of the run that is resumed, or the
-        default.
+        Fields of `ExtractOptions` that are given; the others are as in the run that is resumed, or
+        by default.
     rules
         Which trouble in the inputs is refused; it does not change the results of accepted inputs.
     bundle_window
@@ -125,7 +124,7 @@ class Job:
     calls: CallOptions | None = None
     classes: tuple[str, ...] = ()
     viral_classes: tuple[str, ...] = ()
-    extracts: ExtractOptions | None = None
+    extracts: Mapping[str, Any] = field(default_factory=dict)
     formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)
     bundle_window: int | None = None

@@ -3,7 +3,7 @@
 import os
 from dataclasses import fields, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from virnucpro.bundles.bundle import open_bundle, viral_classes
 from virnucpro.bundles.manifest import Bundle, Classifier
@@ -138,13 +138,15 @@ def _rule_of(options: PredictOptions) -> CallOptions | None:
     return CallOptions(**rule) if rule else None
 
 
-def _extracts_of(options: PredictOptions) -> ExtractOptions | None:
-    """Return the choice of sequences; None if no option of it is given."""
-    if options.extract is None and options.compress is None:
-        return None
-    calls = ("viral",) if options.extract is None else options.extract
+def _extracts_of(options: PredictOptions) -> dict[str, Any]:
+    """Return the given fields of `ExtractOptions`, after a check of their values."""
+    calls = options.extract
     calls = calls.split(",") if isinstance(calls, str) else calls
-    return ExtractOptions(tuple(calls), bool(options.compress))
+    given: dict[str, Any] = {} if calls is None else {"calls": tuple(calls)}
+    if options.compress is not None:
+        given["compress"] = bool(options.compress)
+    ExtractOptions(**given)
+    return given
 
 
 @cache
