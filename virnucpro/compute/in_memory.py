@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from virnucpro.arrays import IntArray, RealArray
+from virnucpro.arrays import IntArray, RealArray, joined_ranges
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.compute.rank_launch import rank_task
@@ -105,7 +105,7 @@ class MemoryRun:
         counts = np.concatenate(per_row)
         first, own = np.cumsum(counts) - counts, counts[rows]
         offsets = np.concatenate(([0], np.cumsum(own)))
-        places = np.repeat(first[rows] - offsets[:-1], own) + np.arange(offsets[-1])
+        places = joined_ranges(first[rows], own)
         return RunVectors(vectors[places], status, views, offsets)
 
     def rescored(self, calls: CallOptions) -> "MemoryRun":
