@@ -46,11 +46,6 @@ class Figures:
     expected: int | None
     elapsed: float
 
-    @classmethod
-    def of(cls, stats: Mapping[str, Any], expected: int | None, elapsed: float) -> "Figures":
-        """Build `Figures` from `stats`, the result of `Dispatcher.get_stats`."""
-        return cls(stats["completed"], stats["failed"], stats["timeouts"], expected, elapsed)
-
     @property
     def answered(self) -> int:
         """Number of tasks answered so far."""

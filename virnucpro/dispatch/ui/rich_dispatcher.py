@@ -168,7 +168,8 @@ class RichDispatcher:
         return draw(stats, self._figures(stats), self._describe)
 
     def _figures(self, stats: dict[str, Any]) -> Figures:
-        return Figures.of(stats, self._expected, time.perf_counter() - self._began)
+        answers = stats["completed"], stats["failed"], stats["timeouts"]
+        return Figures(*answers, self._expected, time.perf_counter() - self._began)
 
     def _result(self) -> dict[str, Any]:
         stats = self.dispatcher.get_stats()
