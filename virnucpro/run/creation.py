@@ -208,18 +208,13 @@ def new_manifest(
             fast=kind == "cuda" or not need_torch(job.encoders),
             short=job.pooling.per_token or job.pooling.outputs != "vectors",
         ),
-        labels=job.labels,
-        thresholds=job.thresholds,
         encoders=[_encoder_entry(encoder, job) for encoder in job.encoders],
-        calibration=job.calibration,
-        classes=job.classes,
-        viral_classes=job.viral_classes,
         calls={} if job.calls is None else asdict(job.calls.after({})),
         extracts=asdict(ExtractOptions(**job.extracts)) if job.extracts else {},
         formats=job.formats or (),
-        bundle_window=job.bundle_window,
         outputs=dict(job.outputs),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        **job.classifier,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Final
 
-from virnucpro.bundles.bundle import open_bundle, viral_classes
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
@@ -15,7 +15,7 @@ from virnucpro.encoders.registry import require_installed
 from virnucpro.errors import UsageError
 from virnucpro.option import chosen_outputs, from_options
 from virnucpro.report.extract_options import ExtractOptions
-from virnucpro.run.job import Inputs, Job, inputs_of
+from virnucpro.run.job import Inputs, Job, classifier_facts, inputs_of
 from virnucpro.run.options import PredictOptions
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import LEAST_BASES
@@ -105,17 +105,12 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         model=opened.fingerprint,
         options=options,
         head=opened.head,
-        labels=opened.labels,
-        thresholds=dict(opened.thresholds),
+        classifier=classifier_facts(opened),
         fallback=second,
         record=opened.record,
-        calibration=opened.calibration,
         calls=calls,
-        classes=opened.classes,
-        viral_classes=viral_classes(opened),
         extracts=_extracts_of(options),
         rules=InputRules(strict=options.strict, max_record=options.max_record),
-        bundle_window=opened.window,
         outputs={
             **({"published_files": True} if opened.name in published_names() else {}),
             **chosen_outputs(PredictOptions, options),
