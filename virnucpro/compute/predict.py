@@ -170,7 +170,6 @@ def run_in_process(
     outcome, n_units
         As `run_on_ranks` returns them.
     """
-    execution = replace(execution, max_restarts=0)
     with CpuHeartbeat(progressed) as heartbeat:
         executor_of = partial(InProcessRank, models, heartbeat)
         return run_on_ranks(job, execution, reporter, device, executor_of)
