@@ -210,8 +210,8 @@ def named_unit(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def commit_segment(path: Path, segment: Segment) -> int:
-    """Write a segment atomically and flush it to disk; return the file's size in bytes.
+def commit_segment(path: Path, segment: Segment) -> None:
+    """Write a segment atomically and flush it to disk.
 
     Raises
     ------
@@ -232,7 +232,6 @@ def commit_segment(path: Path, segment: Segment) -> int:
                 "free disk space, then resume"
             )
         raise
-    return len(data)
 
 
 def is_short_of_space(error: OSError) -> bool:
