@@ -14,8 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from virnucpro.dispatch import BaseWorker
-from virnucpro.dispatch.ui import RichDispatcher
-from virnucpro.dispatch.ui.board import Figures, draw
+from virnucpro.dispatch.ui import Figures, RichDispatcher, draw
 
 TASKS = 400
 BROKEN_GPU = 2

@@ -21,7 +21,6 @@ _ENCODED: Final = re.compile(
 )
 _ENCODED_IN_FILE: Final = re.compile(rf"{_ENCODED.pattern}|[\udc80-\udcff]|%(?=[0-9A-Fa-f]{{2}})")
 """For names of files: also bytes that are not UTF-8, and each ``%`` of any code."""
-_LONGEST_NAME: Final = 200
 _WITHOUT_READER: Final = {errno.EPIPE, errno.EBADF}
 
 
@@ -39,13 +38,13 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def shortened(name: str) -> str:
+def shortened(name: str, longest: int = 200) -> str:
     """Return a name from an input file (such as a sequence's name), safe and short for messages.
 
-    Control characters become escapes. A result of more than 200 characters is cut at the end.
+    Control characters become escapes. A result of more than `longest` characters is cut at the end.
     """
-    text = printable(name[: _LONGEST_NAME + 1])
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
+    text = printable(name[: longest + 1])
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def encoded_name(name: str) -> str:

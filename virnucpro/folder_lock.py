@@ -15,6 +15,8 @@ _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 
 _FLOCK = "hhqqi4x"
 """Format of the C struct ``flock`` on 64-bit Linux: type, whence, start, length, pid."""
+_WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""Request of a write lock on the whole file."""
 
 
 @contextmanager
@@ -45,7 +47,7 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
     handle = _open(lock)
     try:
         try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK))
+            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WRITE_LOCK)
         except BlockingIOError:
             holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
             raise RunLockedError(
@@ -84,7 +86,7 @@ def is_held(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK))
+        answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WRITE_LOCK)
     except OSError as error:
         if error.errno in _WITHOUT_LOCKS:
             return False
@@ -104,7 +106,3 @@ def _open(lock: Path) -> int:
             f"{lock} is a symbolic link. Its target would be overwritten, so it is not opened. "
             "Remove the link, then rerun the command."
         ) from None
-
-
-def _request(kind: int) -> bytes:
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)

@@ -9,6 +9,7 @@ import math
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,6 +23,7 @@ _Self = TypeVar("_Self")
 _First = TypeVar("_First")
 _Options = TypeVar("_Options")
 _Result = TypeVar("_Result")
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,53 +195,30 @@ def help_text(declared: type, name: str, about: Option) -> str:
     return f"{about.help}; default: {f'{default:g} s' if about.parse is seconds else text}"
 
 
-def integer_from(least: int) -> Callable[[str], int]:
-    """Return a function that parses a whole number and refuses values below `least`."""
+def _parser(
+    convert: Callable[[str], _Number], accepts: Callable[[_Number], bool], wanted: str
+) -> Callable[[str], _Number]:
+    """Return a function that parses a number, and refuses values that are not accepted."""
 
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return number
+    def parse(text: str) -> _Number:
+        with suppress(ValueError):
+            if accepts(number := convert(text)):
+                return number
+        raise ArgumentTypeError(f"{text!r} is not {wanted}")
 
     return parse
 
 
+def integer_from(least: int) -> Callable[[str], int]:
+    """Return a function that parses a whole number and refuses values below `least`."""
+    return _parser(int, lambda number: number >= least, f"a whole number of at least {least}")
+
+
 positive = integer_from(1)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def seconds(text: str) -> float:
-    """Parse a duration in seconds; refuse zero and negative values."""
-    number = _number(text)
-    if not 0 < number < math.inf:
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
-
-
-def share(text: str) -> float:
-    """Parse a number from 0 to 1."""
-    number = _number(text)
-    if not 0 <= number <= 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return number
-
-
-def inner_share(text: str) -> float:
-    """Parse a number between 0 and 1; refuse both ends."""
-    number = _number(text)
-    if not 0 < number < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
-    return number
+seconds = _parser(float, lambda number: 0 < number < math.inf, "a number of seconds above 0")
+"""Parser of a duration in seconds."""
+share = _parser(float, lambda number: 0 <= number <= 1, "a number from 0 to 1")
+inner_share = _parser(float, lambda number: 0 < number < 1, "a number between 0 and 1")
 
 
 def cpu_threads(text: str) -> int:

@@ -7,6 +7,8 @@ from virnucpro.compute.rank_main import RankTask
 from virnucpro.run.creation import claimed, created, resumed
 from virnucpro.run.reporter import CommandReporter, Reporter
 from virnucpro.run_dir import RunDirectory
+from virnucpro.runtime.policy import Findings, TaskSpan
+from virnucpro.runtime.status import Fault
 
 
 def mini_task(folder, unit_rows, **changes):
@@ -63,6 +65,13 @@ class Watch:
     @property
     def batches(self):
         return [place for place in self.places if place.stage >= 0]
+
+
+def isolating(stage, *positions, unit=3, reason="killed by SIGSEGV"):
+    """Return the findings by which the rows at some positions kill their workers."""
+    fault = Fault(0, 2, "SIGSEGV", "", reason)
+    spans = (TaskSpan(unit, stage, position, position + 1) for position in positions)
+    return Findings(isolated=tuple((span, fault) for span in spans))
 
 
 @contextmanager

@@ -163,7 +163,8 @@ def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path)
     from virnucpro.run.execution import Execution
     from virnucpro.run.predict_job import predict_job
 
-    job = replace(predict_job(str(chimera)), calibration=None)
+    job = predict_job(str(chimera))
+    job = replace(job, classifier={**job.classifier, "calibration": None})
     predict(job, Execution(tmp_path / "run", devices="cpu:1", in_process=True))
     assert {path.name for path in (tmp_path / "run").glob("*regions*")} == set()
     assert (tmp_path / "run" / "scores.bedgraph").stat().st_size > 1000

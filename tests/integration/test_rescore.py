@@ -216,7 +216,8 @@ def test_an_embed_run_is_refused_unchanged(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def uncalibrated(fasta, tmp_path_factory):
-    job = replace(predict_job(fasta, embeddings="none"), calibration=None)
+    job = predict_job(fasta, embeddings="none")
+    job = replace(job, classifier={**job.classifier, "calibration": None})
     folder = tmp_path_factory.mktemp("uncalibrated") / "run"
     predict(job, Execution(folder, devices="cpu:1", in_process=True))
     return folder

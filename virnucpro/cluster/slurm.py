@@ -67,7 +67,7 @@ def require_array(tasks: int) -> None:
     EngineError
         If SLURM does not answer.
     """
-    refuse_larger_array(tasks, largest_array(_output(["scontrol", "show", "config"])))
+    refuse_larger_array(tasks, _output(["scontrol", "show", "config"]))
 
 
 def _output(words: Sequence[str]) -> str:
@@ -193,15 +193,15 @@ def script(jobs: Sequence[Submission], request: Request) -> str:
     return "\n".join(lines) + "\n"
 
 
-def largest_array(configuration: str) -> int | None:
-    """Return MaxArraySize from the output of ``scontrol show config``; None if it lacks it."""
+def refuse_larger_array(tasks: int, configuration: str) -> None:
+    """Raise UsageError if the cluster's arrays cannot have this number of tasks.
+
+    `configuration` is the output of ``scontrol show config``; without MaxArraySize, there is no
+    limit.
+    """
     match = re.search(r"^MaxArraySize\s*=\s*(\d+)\s*$", configuration, re.MULTILINE)
-    return int(match[1]) if match else None
-
-
-def refuse_larger_array(tasks: int, largest: int | None) -> None:
-    """Raise UsageError if the cluster's arrays cannot have this number of tasks."""
-    if largest is None or tasks <= largest:
+    largest = int(match[1]) if match else tasks
+    if tasks <= largest:
         return
     ranks = -(-tasks // largest)
     raise UsageError(

@@ -7,9 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from virnucpro.arrays import IntArray, RealArray
+from virnucpro.arrays import IntArray, RealArray, joined_ranges
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.compute.poison_isolation import Suspicion
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.compute.rank_launch import rank_task
 from virnucpro.compute.rank_main import UnitProgress
@@ -24,6 +23,7 @@ from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run, put_index_in_place
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Device
+from virnucpro.runtime.policy import Findings
 from virnucpro.sequences.entries import Input
 from virnucpro.sequences.index import SequenceIndex, index_in_memory
 from virnucpro.store.coverage import coverage_of
@@ -105,7 +105,7 @@ class MemoryRun:
         counts = np.concatenate(per_row)
         first, own = np.cumsum(counts) - counts, counts[rows]
         offsets = np.concatenate(([0], np.cumsum(own)))
-        places = np.repeat(first[rows] - offsets[:-1], own) + np.arange(offsets[-1])
+        places = joined_ranges(first[rows], own)
         return RunVectors(vectors[places], status, views, offsets)
 
     def rescored(self, calls: CallOptions) -> "MemoryRun":
@@ -179,7 +179,7 @@ def compute_index(
     with torch_threads(task.threads):
         embedder = RowEmbedder(task, index, models=models)
         for unit, (first, last) in enumerate(zip(run.bounds, run.bounds[1:], strict=False)):
-            segments.append(embedder.embed(unit, range(first, last), watch, Suspicion()))
+            segments.append(embedder.embed(unit, range(first, last), watch, Findings()))
     coverage = coverage_of(segments, run.bounds, run.manifest.fingerprint)
     scores = call_run(run, coverage)
     outcome = replace(outcome_of(run, scores, reporter), again=dict(embedder.again))

@@ -10,8 +10,7 @@ run, a result of `tokenising_stage`, or `FINISHING`. Its items are positions of 
 sorted by descending length for an encoder, else in input order. They do not depend on batch sizes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -28,52 +27,23 @@ def tokenising_stage(encoder: int) -> int:
     return FINISHING - 1 - encoder
 
 
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """Suspected rows of one unit (they may kill their worker), and isolated rows (they do).
-
-    Attributes
-    ----------
-    seen
-        Spans in which a worker died exactly once.
-    suspects
-        Spans in which a worker died more than once; the spans do not overlap.
-    isolated
-        For each isolated row, the reason why the row is not computed again. A key is the tuple of
-        stage and position of the row, as in `TaskSpan`.
-    """
-
-    seen: tuple[TaskSpan, ...] = ()
-    suspects: tuple[TaskSpan, ...] = ()
-    isolated: Mapping[tuple[int, int], str] = field(default_factory=dict)
-
-    def suspects_in(self, stage: int) -> list[range]:
-        """Return the position ranges of the suspected rows of a stage; they are computed last."""
-        return _ranges(self.suspects, stage)
-
-    def isolated_in(self, stage: int) -> dict[int, str]:
-        """Return position and reason of each isolated row of a stage; it is not computed."""
-        return {at: reason for (number, at), reason in self.isolated.items() if number == stage}
+def suspects_in(findings: Findings, stage: int) -> list[range]:
+    """Return the position ranges of the suspected rows of a stage; they are computed last."""
+    return _ranges(findings.suspects, stage)
 
 
-def suspicion_of(findings: Findings, unit: int) -> Suspicion:
-    """Return the suspected and isolated rows of `unit`, selected from the findings of all units."""
-    known = findings.of_task(unit)
-    return Suspicion(
-        seen=known.seen,
-        suspects=known.suspects,
-        isolated={
-            (
-                span.stage,
-                span.first,
-            ): f"kills_process: the worker dies even if it encodes this row alone: {fault.reason}"
-            for span, fault in known.isolated
-        },
-    )
+def isolated_in(findings: Findings, stage: int) -> dict[int, str]:
+    """Return position and reason of each isolated row of a stage; it is not computed."""
+    why = "kills_process: the worker dies even if it encodes this row alone"
+    return {
+        span.first: f"{why}: {fault.reason}"
+        for span, fault in findings.isolated
+        if span.stage == stage
+    }
 
 
 def encoder_batches(
-    lengths: IntArray, budget: Callable[[int], int], suspicion: Suspicion, encoder: int
+    lengths: IntArray, budget: Callable[[int], int], findings: Findings, encoder: int
 ) -> Iterator[IntArray]:
     """Yield the batches of a unit's rows for one encoder; see `suspects_last` for the order.
 
@@ -84,6 +54,8 @@ def encoder_batches(
     budget
         Token budget as for `batches`. Rows of a batch in which workers died are divided into two
         halves, to find the row that kills workers; the budget also limits these halves.
+    findings
+        What is known about the rows of the unit: suspected and isolated ones.
 
     Yields
     ------
@@ -92,7 +64,7 @@ def encoder_batches(
         isolated rows (known to kill workers).
     """
     for piece, suspected in suspects_last(
-        batches(lengths, budget), len(lengths), suspicion, encoder
+        batches(lengths, budget), len(lengths), findings, encoder
     ):
         if not suspected:
             yield piece
@@ -102,7 +74,7 @@ def encoder_batches(
 
 
 def suspects_last(
-    whole_batches: Iterable[range], n_rows: int, suspicion: Suspicion, stage: int
+    whole_batches: Iterable[range], n_rows: int, findings: Findings, stage: int
 ) -> Iterator[tuple[IntArray, bool]]:
     """Yield the batches of a stage in an order that computes suspected rows last.
 
@@ -114,6 +86,8 @@ def suspects_last(
     ----------
     whole_batches
         The batches as ranges of positions, together all positions from 0 to ``n_rows - 1``.
+    findings
+        What is known about the rows of the unit: suspected and isolated ones.
 
     Yields
     ------
@@ -123,15 +97,15 @@ def suspects_last(
     bool
         Whether the positions are suspected.
     """
-    isolated = suspicion.isolated_in(stage)
-    suspects = suspicion.suspects_in(stage)
-    seen = _ranges(suspicion.seen, stage)  # taken late
+    isolated = isolated_in(findings, stage)
+    suspects = suspects_in(findings, stage)
+    seen = _ranges(findings.seen, stage)  # taken late
 
     def kept(positions: range) -> list[IntArray]:
-        found = np.arange(positions.start, positions.stop)
+        rows = np.arange(positions.start, positions.stop)
         if isolated:
-            found = found[~np.isin(found, list(isolated))]
-        return [found] if len(found) else []
+            rows = rows[~np.isin(rows, list(isolated))]
+        return [rows] if len(rows) else []
 
     late: list[range] = []
     for batch in whole_batches:

@@ -11,7 +11,6 @@ from virnucpro.compute.in_process import CpuHeartbeat, InProcessRank
 from virnucpro.compute.preflight import check_disk_space, settled, usable_devices
 from virnucpro.compute.rank_launch import ExecutorMaker, RankLaunch
 from virnucpro.compute.rank_main import Share
-from virnucpro.compute.scheduler import assign_in_turn
 from virnucpro.encoders.registry import need_torch
 from virnucpro.errors import VirnucproError
 from virnucpro.run.coordinator_files import CoordinatorLog
@@ -24,6 +23,7 @@ from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.sequences.entries import total_bytes
+from virnucpro.sequences.partition import deal
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
@@ -126,8 +126,10 @@ def run_on_ranks(
             if n_missing:
                 check_disk_space(run, job, coverage.missing)
                 used = devices[:n_missing]
-                assigned = assign_in_turn(coverage.missing, range(len(used)))
-                shares = {number: Share(units) for number, units in assigned.items()}
+                shares = {
+                    rank: Share(tuple(deal(coverage.missing, rank, len(used))))
+                    for rank in range(len(used))
+                }
                 launch = RankLaunch(run, job, used, execution, reporter, log)
                 has_time = executor_of is None and bool(run.manifest.calibration)
                 early = [prepare_report] if execution.report else []
@@ -168,7 +170,6 @@ def run_in_process(
     outcome, n_units
         As `run_on_ranks` returns them.
     """
-    execution = replace(execution, max_restarts=0)
     with CpuHeartbeat(progressed) as heartbeat:
         executor_of = partial(InProcessRank, models, heartbeat)
         return run_on_ranks(job, execution, reporter, device, executor_of)

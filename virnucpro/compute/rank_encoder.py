@@ -11,8 +11,9 @@ from virnucpro.classifier.head import CLASSES, Head, load_head
 from virnucpro.compute.encoder_pass import EncoderPass, UnitTokens
 from virnucpro.compute.poison_isolation import (
     FINISHING,
-    Suspicion,
     encoder_batches,
+    isolated_in,
+    suspects_in,
 )
 from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, TokenBudget
@@ -29,7 +30,7 @@ from virnucpro.encoders.memory import require_memory
 from virnucpro.encoders.registry import config_of, load_encoder, shapes_of
 from virnucpro.errors import DeviceError
 from virnucpro.runtime.devices import Kind
-from virnucpro.runtime.policy import TaskSpan
+from virnucpro.runtime.policy import Findings, TaskSpan
 from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class RankEncoder:
     def vectors(
         self,
         tokens: UnitTokens,
-        suspicion: Suspicion,
+        findings: Findings,
         report_next: Callable[[TaskSpan], None],
         report_encoded: Callable[[int], None],
         *,
@@ -179,14 +180,14 @@ class RankEncoder:
         )
         sizes = tokens.lengths[tokens.order]
         sizes = sizes[sizes > 0]
-        work.run(encoder_batches(sizes, self.budget, suspicion, self.number))
+        work.run(encoder_batches(sizes, self.budget, findings, self.number))
         if work.shortages:
             # If the process dies from here on, no single row is the cause.
             report_next(TaskSpan(tokens.unit, FINISHING, 0, 0))
             self._require_memory(min(shortest(), _ORDINARY_TOKENS))
             work.reasons |= self._too_large(tokens, work.shortages)
-        self._learn_from(suspicion, sizes)
-        for position, reason in suspicion.isolated_in(self.number).items():
+        self._learn_from(findings, sizes)
+        for position, reason in isolated_in(findings, self.number).items():
             work.reasons[int(tokens.order[position])] = reason
         return work
 
@@ -302,14 +303,14 @@ class RankEncoder:
         if len(ids):
             encode_alone(self.encoder, ids)
 
-    def _learn_from(self, suspicion: Suspicion, sizes: IntArray) -> None:
+    def _learn_from(self, findings: Findings, sizes: IntArray) -> None:
         """Lower the token budget below the size of batches that killed a process.
 
         The likely cause is a batch that exceeded the memory: the kernel then kills the process
         without a Python exception. A batch is considered only if its halves were encoded later. If
         the process died for another reason, smaller batches cost little time.
         """
-        for span in suspicion.suspects_in(self.number):
+        for span in suspects_in(findings, self.number):
             died = sizes[span.start : span.stop]
             if len(died) > 1:
                 self.budget.lower(int(died[0]), int(died.sum()))

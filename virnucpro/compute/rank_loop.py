@@ -10,7 +10,6 @@ from functools import partial
 
 from virnucpro.compute.claims import Claims, claim_copies, claim_units
 from virnucpro.compute.encoder_pass import UnitTokens, taken_ahead
-from virnucpro.compute.poison_isolation import suspicion_of
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.compute.rank_main import (
     Assignment,
@@ -137,8 +136,8 @@ class RankLoop:
         for span, rank in self._share.findings.trials:
             if rank == self._rank:
                 watch = UnitProgress(self._results, self._done, self._total)
-                suspicion = suspicion_of(self._share.findings, span.task)
-                self._embedder.try_alone(span, self._rows(span.task), watch, suspicion)
+                found = self._share.findings.of_task(span.task)
+                self._embedder.try_alone(span, self._rows(span.task), watch, found)
 
     def _assignments(
         self, writer: SegmentWriter
@@ -212,11 +211,11 @@ class RankLoop:
         writer: SegmentWriter,
     ) -> None:
         unit, found, _ = assignment
-        rows, suspicion = self._rows(unit), suspicion_of(found, unit)
+        rows = self._rows(unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
         again = self._embedder.again.copy()
         try:
-            segment = self._embedder.embed(unit, rows, watch, suspicion, prefetched)
+            segment = self._embedder.embed(unit, rows, watch, found, prefetched)
         except MemoryError:
             self._send_learnt()  # the restarted rank needs the longest length that fitted
             raise

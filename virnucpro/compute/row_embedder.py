@@ -15,14 +15,14 @@ from virnucpro.arrays import BoolArray, Float32Array, IntArray, IntegerArray, Re
 from virnucpro.compute.encoder_pass import UnitTokens
 from virnucpro.compute.poison_isolation import (
     FINISHING,
-    Suspicion,
+    isolated_in,
     suspects_last,
     tokenising_stage,
 )
 from virnucpro.compute.rank_encoder import Models, RankEncoder, Retry
 from virnucpro.compute.rank_main import RankTask, UnitProgress
 from virnucpro.encoders.batching import Filling
-from virnucpro.runtime.policy import TaskSpan
+from virnucpro.runtime.policy import Findings, TaskSpan
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.store.segment import Segment
@@ -155,7 +155,7 @@ class RowEmbedder:
         unit: int,
         rows: range,
         watch: UnitProgress,
-        suspicion: Suspicion,
+        findings: Findings,
         prefetched: Future[list[UnitTokens]] | None = None,
     ) -> Segment:
         """Compute the segment of `unit`, which contains the given rows of the index.
@@ -163,14 +163,14 @@ class RowEmbedder:
         A batch that does not fit into memory is split, and later batches are smaller. A row with a
         NaN or an infinity is computed again alone, at fp32 if memory suffices. Quarantined rows
         get zeros and a reason: rows that do not fit into memory alone, rows with NaN or infinite
-        numbers also alone, and rows that `suspicion` lists as isolated.
+        numbers also alone, and rows that `findings` lists as isolated.
 
         Parameters
         ----------
         watch
             Receives the rows of each batch before the batch is computed, and the number of
             completed rows after the batch is computed.
-        suspicion
+        findings
             Rows that may have killed a worker in earlier attempts at this unit.
         prefetched
             Future result of `tokenise`; None to tokenise the rows in this method. If the unit has
@@ -187,13 +187,13 @@ class RowEmbedder:
         prefetch = ready is not None and self._task.torch_device != "cpu"
         for encoder in self._encoders:
             if ready is None:
-                tokens = self._tokens(encoder, unit, rows, suspicion, watch)
+                tokens = self._tokens(encoder, unit, rows, findings, watch)
             else:
                 tokens = ready[encoder.number]
             with self._timed("encode"):
                 encoded = encoder.vectors(
                     tokens,
-                    suspicion,
+                    findings,
                     watch.report_next,
                     work.add_encoded,
                     shortest=partial(self._shortest, encoder),
@@ -202,7 +202,7 @@ class RowEmbedder:
             self.filling += encoded.filling
             work.tokens.append(tokens)
             work.vectors.append(encoded.vectors)
-            isolated = suspicion.isolated_in(tokenising_stage(encoder.number))
+            isolated = isolated_in(findings, tokenising_stage(encoder.number))
             work.reasons = {**encoded.reasons, **isolated, **work.reasons}
         watch.report_next(TaskSpan(unit, FINISHING, 0, 0))
         numbers = self._numbers(rows, work)
@@ -211,7 +211,7 @@ class RowEmbedder:
         return self._segment(unit, rows, numbers, work)
 
     def try_alone(
-        self, span: TaskSpan, rows: range, watch: UnitProgress, suspicion: Suspicion
+        self, span: TaskSpan, rows: range, watch: UnitProgress, findings: Findings
     ) -> None:
         """Tokenise or encode again, alone, the row at which a rank died.
 
@@ -230,7 +230,7 @@ class RowEmbedder:
             watch.report_next(span)
             self._tokenised(encoder, [rows[span.first]])
             return
-        tokens = self._tokens(encoder, span.task, rows, suspicion, watch)
+        tokens = self._tokens(encoder, span.task, rows, findings, watch)
         watch.report_next(span)
         encoder.try_alone(tokens, span.first)
 
@@ -239,14 +239,14 @@ class RowEmbedder:
         encoder: RankEncoder,
         unit: int,
         rows: range,
-        suspicion: Suspicion,
+        findings: Findings,
         watch: UnitProgress,
     ) -> UnitTokens:
         """Return a unit's tokens for one encoder; isolated rows have no tokens."""
         stage = tokenising_stage(encoder.number)
         ids = [_NO_TOKENS] * len(rows)
         with self._timed("tokenise"):
-            for piece, _ in suspects_last([range(len(rows))], len(rows), suspicion, stage):
+            for piece, _ in suspects_last([range(len(rows))], len(rows), findings, stage):
                 watch.report_next(TaskSpan(unit, stage, int(piece[0]), int(piece[-1]) + 1))
                 found = self._tokenised(encoder, rows.start + piece)
                 for row, tokens in zip(piece, found, strict=True):

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -12,7 +12,6 @@ from virnucpro.run.coordinator_files import CoordinatorLog, merge_budgets, write
 from virnucpro.run.execution import Execution
 from virnucpro.runtime.policy import Action, Findings, decide, findings
 from virnucpro.runtime.status import Fault, WorkerState, WorkerStatus
-from virnucpro.sequences.partition import deal
 
 if TYPE_CHECKING:
     from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
@@ -40,17 +39,6 @@ _NEXT_STEP = {
     Action.NARROW: "restarted, searching for the row that kills the worker",
     Action.QUARANTINE: "restarted without the row that kills the worker",
 }
-
-
-def assign_in_turn(units: Sequence[int], ranks: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return the units of each rank if units are assigned to ranks in turn (round robin).
-
-    A rank that receives no unit is not in the returned dict.
-    """
-    shares = {
-        rank: tuple(deal(units, number, len(ranks))) for number, rank in enumerate(sorted(ranks))
-    }
-    return {rank: share for rank, share in shares.items() if share}
 
 
 class RankReports:

@@ -297,10 +297,11 @@ class Dispatcher(Generic[Task, Result]):
         callbacks = Callbacks(
             on_success, on_error, on_timeout, on_setup_fail, on_task_start, on_retry, on_fault
         )
-        rules = replace(self._rules, report_starts=on_task_start is not None)
+        starts = on_task_start is not None
         try:
             setup_kwargs |= keywords or {}
-            with self._events(generator, base_seed, task_timeout, setup_kwargs, rules) as events:
+            rules = replace(self._rules, report_starts=starts, task_timeout=task_timeout)
+            with self._events(generator, base_seed, setup_kwargs, rules) as events:
                 self._deliver(in_order(events) if self._ordered else events, callbacks)
         finally:
             if on_exit is not None:
@@ -374,7 +375,7 @@ class Dispatcher(Generic[Task, Result]):
         ordered: bool,
     ) -> Generator[Outcome[Task, Result], None, None]:
         callbacks = Callbacks(lambda *_: None)
-        rules = replace(self._rules, fair=not ordered)
+        rules = replace(self._rules, fair=not ordered, task_timeout=task_timeout)
         held: dict[int, Task] = {}  # the tasks in memory
 
         def numbered() -> Iterator[Task]:
@@ -382,7 +383,7 @@ class Dispatcher(Generic[Task, Result]):
                 held[number] = task
                 yield task
 
-        with self._events(numbered(), base_seed, task_timeout, keywords, rules) as events:
+        with self._events(numbered(), base_seed, keywords, rules) as events:
             try:
                 for event in in_order(events) if ordered else one_by_one(events):
                     self._stats.note(event)
@@ -453,17 +454,15 @@ class Dispatcher(Generic[Task, Result]):
         self,
         tasks: Iterable[Any],
         base_seed: int,
-        task_timeout: float | None,
         keywords: dict[str, Any],
         rules: Rules,
     ) -> Iterator[Iterator[Event]]:
         """Return a context manager for one run; its value is an iterator of the run's events."""
-        rules = replace(rules, task_timeout=task_timeout)
         _check_importable(self.worker_cls)
         if not self._busy.acquire(blocking=False):
             raise RuntimeError("this dispatcher is already running: use a second dispatcher.")
         try:
-            slots = self._slots(base_seed, task_timeout, keywords)
+            slots = self._slots(base_seed, rules.task_timeout, keywords)
             self._stream = Stream(tasks, self.queue_size)
             self._stats = DispatchStats(setup.rank for setup, _ in slots)
             most = max(1, self.queue_size // (2 * len(slots)))

@@ -364,7 +364,7 @@ def _has_live_table() -> bool:
 def _devices(gpus: object) -> list[Device]:
     """Return the devices for the value of ``--devices``; without a GPU, ``auto`` gives one CPU."""
     if isinstance(gpus, str):
-        return parse_devices(gpus, os.environ, option="--devices")
+        return parse_devices(gpus, os.environ)
     listed = list(gpus) if isinstance(gpus, Sequence) else []
     devices = [gpu for gpu in listed if isinstance(gpu, Device)]
     if devices == listed and len({device.kind for device in devices}) == 1:
@@ -374,7 +374,7 @@ def _devices(gpus: object) -> list[Device]:
             f"{gpus!r} is not a valid choice of devices. Give 'auto', GPU numbers such as '0,1', "
             "'cpu:2' (two CPU workers), a list of GPU numbers, or a list of devices of one kind."
         )
-    return parse_devices(",".join(map(str, listed)), os.environ, option="--devices")
+    return parse_devices(",".join(map(str, listed)), os.environ)
 
 
 def _numbers(devices: Sequence[Device]) -> list[int]:

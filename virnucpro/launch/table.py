@@ -24,10 +24,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from virnucpro.console import counted, printable, say
+from virnucpro.console import counted, printable, say, shortened
 from virnucpro.durable import write_file
 from virnucpro.errors import UsageError
 from virnucpro.folder_lock import is_held
@@ -324,17 +325,13 @@ def readable(rows: Sequence[Sequence[str]], left_out: str = "") -> list[list[str
 
     Columns whose names match the regular expression `left_out` are left out, too.
     """
+    short = partial(shortened, longest=_MAX_WIDTH)
     columns = [
-        ["worker" if name == "gpu" else _shortened(name), *map(_shortened, cells)]
+        ["worker" if name == "gpu" else short(name), *map(short, cells)]
         for name, *cells in zip(*rows, strict=True)
         if any(cell != "NA" for cell in cells) and not (left_out and re.fullmatch(left_out, name))
     ]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _shortened(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 3] + "..."
 
 
 def _plain(outcome: FileResult) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.registry import config_of, need_torch
 from virnucpro.errors import RunError, RunExistsError, UsageError
+from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests
 from virnucpro.run.job import Job
@@ -207,18 +208,13 @@ def new_manifest(
             fast=kind == "cuda" or not need_torch(job.encoders),
             short=job.pooling.per_token or job.pooling.outputs != "vectors",
         ),
-        labels=job.labels,
-        thresholds=job.thresholds,
         encoders=[_encoder_entry(encoder, job) for encoder in job.encoders],
-        calibration=job.calibration,
-        classes=job.classes,
-        viral_classes=job.viral_classes,
         calls={} if job.calls is None else asdict(job.calls.after({})),
-        extracts={} if job.extracts is None else asdict(job.extracts),
+        extracts=asdict(ExtractOptions(**job.extracts)) if job.extracts else {},
         formats=job.formats or (),
-        bundle_window=job.bundle_window,
         outputs=dict(job.outputs),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        **job.classifier,
     )
 
 
@@ -271,7 +267,7 @@ def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any
     """Return the fields of the manifest that a resume replaces, by name."""
     choices = {
         "calls": None if job.calls is None else asdict(job.calls.after(manifest.calls)),
-        "extracts": _extracts(manifest, job),
+        "extracts": {**manifest.extracts, **job.extracts} if job.extracts else None,
         "formats": job.formats,
         "outputs": {**manifest.outputs, **job.outputs} if job.outputs else None,
     }
@@ -279,16 +275,6 @@ def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any
     if changes:
         changes["tables_complete"] = False
     return changes | {"input_stamps": stamps.after_reading()}
-
-
-def _extracts(manifest: Manifest, job: Job) -> dict[str, Any] | None:
-    """Return the choice of sequences with the given options; the others are as before."""
-    if job.extracts is None:
-        return None
-    chosen = {"calls": job.extracts.calls, "compress": job.extracts.compress}
-    options = {"calls": "extract", "compress": "compress"}
-    given = [name for name, key in options.items() if getattr(job.options, key, None) is not None]
-    return {**manifest.extracts, **{name: chosen[name] for name in given}}
 
 
 def unit_caps(

@@ -3,16 +3,17 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from virnucpro.bundles.manifest import Classifier
+from virnucpro.bundles.bundle import viral_classes
+from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.errors import UsageError
 from virnucpro.option import inherited
-from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.options import EmbedOptions, PrecisionChoice, PredictOptions
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import PIECE_ITEM, WINDOW_ITEM
@@ -55,6 +56,24 @@ def require_inputs(inputs: tuple[str, ...]) -> None:
         raise UsageError("no input: give at least one FASTA or FASTQ file, or - for standard input")
 
 
+def classifier_facts(bundle: Bundle) -> dict[str, Any]:
+    """Return the fields of a run's `Manifest` that describe the classifier of a bundle.
+
+    Raises
+    ------
+    BundleError
+        If the file of the classifier cannot be read.
+    """
+    return {
+        "labels": bundle.labels,
+        "thresholds": bundle.thresholds,
+        "calibration": bundle.calibration,
+        "classes": bundle.classes,
+        "viral_classes": viral_classes(bundle),
+        "bundle_window": bundle.window,
+    }
+
+
 JobOptions: TypeAlias = PredictOptions | EmbedOptions
 
 
@@ -79,22 +98,16 @@ class Job:
         Scores the windows without an open frame; None to leave these windows without a score.
     record
         Scores the pieces of records; None for a job that scores windows only.
-    calibration
-        Calibration of the bundle as JSON; None if it has none.
-    classes
-        Names of the classifier's classes; empty for a classifier of two classes.
-    viral_classes
-        Those of the classes that are viral.
+    classifier
+        Fields of the run's `Manifest` that describe the classifier, see `classifier_facts`.
     calls
         Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
         rule does not affect vectors or scores, so a resume may change it.
     extracts
-        Which records are written as FASTA; None for the choice of the run that is resumed, or the
-        default.
+        Fields of `ExtractOptions` that are given; the others are as in the run that is resumed, or
+        by default.
     rules
         Which trouble in the inputs is refused; it does not change the results of accepted inputs.
-    bundle_window
-        Window of the bundle, for which thresholds and calibration hold; None without a classifier.
     outputs
         Options that choose outputs, by their names; the others are as in the run that is resumed,
         or not chosen.
@@ -117,18 +130,13 @@ class Job:
     model: str
     options: JobOptions = field(default_factory=PredictOptions)
     head: Path | None = None
-    labels: tuple[str, ...] = ()
-    thresholds: Mapping[str, float] = field(default_factory=dict)
+    classifier: Mapping[str, Any] = field(default_factory=partial(dict, labels=(), thresholds={}))
     fallback: Classifier | None = None
     record: Classifier | None = None
-    calibration: Mapping[str, object] | None = None
     calls: CallOptions | None = None
-    classes: tuple[str, ...] = ()
-    viral_classes: tuple[str, ...] = ()
-    extracts: ExtractOptions | None = None
+    extracts: Mapping[str, Any] = field(default_factory=dict)
     formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)
-    bundle_window: int | None = None
     outputs: Mapping[str, bool] = field(default_factory=dict)
     verified_precisions: tuple[str, ...] = ()
 

@@ -3,9 +3,9 @@
 import os
 from dataclasses import fields, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
-from virnucpro.bundles.bundle import open_bundle, viral_classes
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
@@ -15,7 +15,7 @@ from virnucpro.encoders.registry import require_installed
 from virnucpro.errors import UsageError
 from virnucpro.option import chosen_outputs, from_options
 from virnucpro.report.extract_options import ExtractOptions
-from virnucpro.run.job import Inputs, Job, inputs_of
+from virnucpro.run.job import Inputs, Job, classifier_facts, inputs_of
 from virnucpro.run.options import PredictOptions
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import LEAST_BASES
@@ -105,17 +105,12 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         model=opened.fingerprint,
         options=options,
         head=opened.head,
-        labels=opened.labels,
-        thresholds=dict(opened.thresholds),
+        classifier=classifier_facts(opened),
         fallback=second,
         record=opened.record,
-        calibration=opened.calibration,
         calls=calls,
-        classes=opened.classes,
-        viral_classes=viral_classes(opened),
         extracts=_extracts_of(options),
         rules=InputRules(strict=options.strict, max_record=options.max_record),
-        bundle_window=opened.window,
         outputs={
             **({"published_files": True} if opened.name in published_names() else {}),
             **chosen_outputs(PredictOptions, options),
@@ -138,13 +133,15 @@ def _rule_of(options: PredictOptions) -> CallOptions | None:
     return CallOptions(**rule) if rule else None
 
 
-def _extracts_of(options: PredictOptions) -> ExtractOptions | None:
-    """Return the choice of sequences; None if no option of it is given."""
-    if options.extract is None and options.compress is None:
-        return None
-    calls = ("viral",) if options.extract is None else options.extract
+def _extracts_of(options: PredictOptions) -> dict[str, Any]:
+    """Return the given fields of `ExtractOptions`, after a check of their values."""
+    calls = options.extract
     calls = calls.split(",") if isinstance(calls, str) else calls
-    return ExtractOptions(tuple(calls), bool(options.compress))
+    given: dict[str, Any] = {} if calls is None else {"calls": tuple(calls)}
+    if options.compress is not None:
+        given["compress"] = bool(options.compress)
+    ExtractOptions(**given)
+    return given
 
 
 @cache

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from virnucpro.arrays import AnyArray, large_array, slices
-from virnucpro.bundles.bundle import open_bundle, viral_classes
+from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.head import load_head
 from virnucpro.errors import BundleError, StoreError, UsageError
 from virnucpro.report.reading.records import read_records
+from virnucpro.run.job import classifier_facts
 from virnucpro.run.outputs import (
     call_run,
     survey_segments,
@@ -148,15 +149,7 @@ def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> t
         else:
             scores[kept, 2 : head.n_scores] = 0
             scores[kept, :2] = own[kept, :2]
-    manifest = replace(
-        run.manifest,
-        labels=bundle.labels,
-        thresholds=bundle.thresholds,
-        calibration=bundle.calibration,
-        classes=bundle.classes,
-        viral_classes=viral_classes(bundle),
-        bundle_window=bundle.window,
-    )
+    manifest = replace(run.manifest, **classifier_facts(bundle))
     return replace(run, manifest=manifest), replace(coverage, scores=scores)
 
 

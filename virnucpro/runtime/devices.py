@@ -142,8 +142,6 @@ def parse_devices(
     spec: str,
     environ: Mapping[str, str],
     gpus: Callable[[], Sequence[Gpu]] | None = None,
-    *,
-    option: str = "--devices",
 ) -> list[Device]:
     """Return the devices of a ``--devices`` option on this machine.
 
@@ -157,8 +155,6 @@ def parse_devices(
         The process's environment, with CUDA_VISIBLE_DEVICES.
     gpus
         Returns the machine's GPUs; `list_gpus` by default.
-    option
-        Name of the option, for error messages.
 
     Returns
     -------
@@ -172,16 +168,18 @@ def parse_devices(
         If a device does not exist or is not visible.
     """
     spec = spec.strip()
-    kind, _, rest = spec.partition(":")
-    given = f"{option} {spec}"
+    kind, colon, rest = spec.partition(":")
+    given = f"--devices {spec}"
     if kind == "cpu":
-        return [Device("cpu")] * _cpu_ranks(spec, rest, given)
+        if colon and (not rest.isdecimal() or int(rest) < 1):
+            raise UsageError(f"{given}: use cpu:N with the number of workers N, at least 1.")
+        return [Device("cpu")] * int(rest or 1)
     named = spec not in {"auto", "cuda"}
     wanted = _split(rest if kind == "cuda" else spec, given) if named else []
     mask = inherited_mask(environ)
     visible = visible_gpus(environ, gpus)
     if not visible and spec != "auto":
-        raise DeviceError(f"{given}: there is no GPU{_of_mask(mask)}; use {option} cpu.")
+        raise DeviceError(f"{given}: there is no GPU{_of_mask(mask)}; use --devices cpu.")
     if wanted:
         return _choose(given, wanted, visible)
     return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
@@ -304,9 +302,7 @@ def _uuid_behind(entry: str, gpus: Sequence[Gpu]) -> str | None:
     return next((gpu.uuid for gpu in gpus if gpu.uuid.startswith(entry)), None)
 
 
-@cache
-def _say_once(text: str) -> None:
-    say(text)
+_say_once = cache(say)
 
 
 def _split(text: str, given: str) -> list[str]:
@@ -344,14 +340,6 @@ def _entry(given: str, wanted: str, visible: Mapping[str, str]) -> str:
                 return entry
     there = ", ".join(f"{index} ({uuid})" for index, uuid in enumerate(visible.values()))
     raise DeviceError(f"{given}: no device {wanted}; visible: {there}.")
-
-
-def _cpu_ranks(spec: str, rest: str, given: str) -> int:
-    if ":" not in spec:
-        return 1
-    if not rest.isdecimal() or int(rest) < 1:
-        raise UsageError(f"{given}: use cpu:N with the number of workers N, at least 1.")
-    return int(rest)
 
 
 def _resolve(device: int | str | Device, mask: Sequence[str] | None) -> Device:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,14 +27,11 @@ class EventLog:
         per line with ``time`` (UTC, ISO 8601), ``event``, ``text`` and the `facts`.
     facts
         Names and values that are added to every JSON line.
-    error
-        The error of the last write; None if the last line was written.
     """
 
     path: Path
     format: LogFormat = "text"
     facts: Mapping[str, object] = field(default_factory=dict)
-    error: OSError | None = None
 
     def write(self, event: str, text: str, **facts: object) -> None:
         """Append one event to the log, as one line.
@@ -53,12 +51,9 @@ class EventLog:
             line = json.dumps(content, default=str)
         else:
             line = f"{now} {text}"
-        try:
+        with suppress(OSError):
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 os.write(descriptor, line.encode("utf-8", "backslashreplace") + b"\n")
             finally:
                 os.close(descriptor)
-            self.error = None
-        except OSError as error:
-            self.error = error

@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -107,23 +107,23 @@ def write_embeddings(
     OSError
         If the file cannot be written.
     """
-    about = about or {}
+    content = _Content(index, views, about or {})
     if isinstance(source, Coverage):
-        return _write_covered(path, source, index, views, about)
+        return _write_covered(path, source, content)
     reading = source.read()
     first = next(reading, None)
     if first is None or first[1].counts is not None:
         for _ in reading:  # the numbers of residues must be known before the first is written
             pass
-        return _write_covered(path, source.coverage(), index, views, about)
+        return _write_covered(path, source.coverage(), content)
     with write_file(path) as stream:
         state = np.full(source.n_rows, RowState.MISSING, np.uint8)
         nothing = np.empty((0, 2), np.float32)
         coverage = Coverage(  # nothing is known yet
             np.array([0, len(state)]), first[1].fingerprint, {}, (0,), (), state, nothing, {}
         )
-        layout = _layout(coverage, index, views, _embeddings_of(*first), about)
-        file = _lay_out(stream, layout, state, index)
+        layout = content.layout(coverage, _embeddings_of(*first))
+        file = content.lay_out(stream, layout, state)
         with _row_items(stream, layout, index, path.parent) as row_items:
 
             def vectors() -> Iterator[ItemVectors]:
@@ -133,20 +133,14 @@ def write_embeddings(
                 yield from _missing_vectors(coverage.row_state, index.item_row, layout)
 
             _write(stream, file, vectors(), layout, path.parent)
-        file.update(_counts(coverage, index), _status(coverage.row_state, index))
+        file.update(content.counts(coverage), content.status(coverage.row_state))
     return coverage
 
 
-def _write_covered(
-    path: Path,
-    coverage: Coverage,
-    index: ItemIndex,
-    views: Mapping[str, int] | None,
-    about: Mapping[str, object],
-) -> Coverage:
-    layout = _layout_of(coverage, index, views, about)
+def _write_covered(path: Path, coverage: Coverage, content: "_Content") -> Coverage:
+    layout, index = content.layout_of(coverage), content.index
     with write_file(path) as stream:
-        file = _lay_out(stream, layout, coverage.row_state, index)
+        file = content.lay_out(stream, layout, coverage.row_state)
         with _row_items(stream, layout, index, path.parent) as row_items:
             vectors = _all_vectors(coverage, index, row_items, layout)
             _write(stream, file, vectors, layout, path.parent)
@@ -173,9 +167,10 @@ def embeddings_problem(
     OSError
         If the file cannot be read, or the temporary file cannot be written.
     """
-    layout = _layout_of(coverage, index, views, about or {})
+    content = _Content(index, views, about or {})
+    layout = content.layout_of(coverage)
     with path.open("rb", buffering=0) as stored, tempfile.TemporaryFile() as wanted:
-        offset = _lay_out(wanted, layout, coverage.row_state, index, reserve=False).offset
+        offset = content.lay_out(wanted, layout, coverage.row_state, reserve=False).offset
         sizes = [os.fstat(stream.fileno()).st_size for stream in (stored, wanted)]
         if sizes[0] != sizes[1]:
             return f"has {sizes[0]:,} bytes, not {sizes[1]:,}"
@@ -207,85 +202,75 @@ def _other_vectors(kept: IO[bytes], offset: int, vectors: Iterable[ItemVectors])
                 yield item + int(same.all(axis=1).argmin())
 
 
-def _layout_of(
-    coverage: Coverage,
-    index: ItemIndex,
-    views: Mapping[str, int] | None,
-    about: Mapping[str, object],
-) -> Layout:
-    """Return the layout of embeddings.h5, with dtype and dimensions from the first segment file."""
-    vectors: RealArray = np.empty((0, 0), np.float32)
-    for path in coverage.done.values():
-        segment = read_segment(path, any_name=True)
-        if segment.embeddings is not None and segment.counts is not None:
-            layout = _layout(coverage, index, views, segment.embeddings, about)
-            n_rows = len(coverage.row_state)
-            return replace(
-                layout, offsets=_item_offsets(_undamaged(coverage), n_rows, index.item_row)
-            )
-        vectors = _embeddings_of(path, segment)
-        break
-    return _layout(coverage, index, views, vectors, about)
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What embeddings.h5 has beside the vectors; attributes as parameters of `write_embeddings`."""
 
+    index: ItemIndex
+    views: Mapping[str, int] | None
+    about: Mapping[str, object]
 
-def _layout(
-    coverage: Coverage,
-    index: ItemIndex,
-    views: Mapping[str, int] | None,
-    vectors: RealArray,
-    about: Mapping[str, object],
-) -> Layout:
-    """Return the layout of embeddings.h5, with dtype and number of dimensions of `vectors`."""
-    dims = views or {"joined": vectors.shape[1]}
-    attributes = {"fingerprint": coverage.fingerprint, **_counts(coverage, index), **about}
-    return Layout(index.n_items, dims, vectors.dtype, attributes)
+    def layout_of(self, coverage: Coverage) -> Layout:
+        """Return the layout of the file, with dtype and dimensions from the first segment file."""
+        vectors: RealArray = np.empty((0, 0), np.float32)
+        for path in coverage.done.values():
+            segment = read_segment(path, any_name=True)
+            if segment.embeddings is not None and segment.counts is not None:
+                n_rows, item_row = len(coverage.row_state), self.index.item_row
+                offsets = _item_offsets(_undamaged(coverage), n_rows, item_row)
+                return replace(self.layout(coverage, segment.embeddings), offsets=offsets)
+            vectors = _embeddings_of(path, segment)
+            break
+        return self.layout(coverage, vectors)
 
-
-def _counts(coverage: Coverage, index: ItemIndex) -> dict[str, object]:
-    """Return the attributes of embeddings.h5 that depend on the states of the rows."""
-    counts = np.zeros(len(RowState), np.int64)
-    for status in _status(coverage.row_state, index):
-        counts += np.bincount(status, minlength=len(RowState))
-    return {
-        "complete": coverage.complete,
-        "n_missing": counts[RowState.MISSING],
-        "n_quarantined": counts[RowState.QUARANTINED],
-    }
-
-
-def _status(row_state: ByteArray, index: ItemIndex) -> Iterator[ByteArray]:
-    """Yield the states of all items, in blocks."""
-    return (row_state[index.item_row[block]] for block in slices(index.n_items))
-
-
-def _lay_out(
-    stream: IO[bytes],
-    layout: Layout,
-    row_state: ByteArray,
-    index: ItemIndex,
-    *,
-    reserve: bool = True,
-) -> EmbeddingsFile:
-    """Write embeddings.h5 without its vectors; return the object that writes the vectors."""
-    n_items, files = index.n_items, index.input_names
-    # A string of HDF5 cannot contain NUL: U+2400 replaces it.
-    names = (
-        [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in index.item_names(some)]
-        for some in _items(n_items)
-    )
-    columns: dict[str, tuple[int, Iterable[Sized]]] = {
-        "sequence_ids": (n_items, names),
-        "status": (n_items, _status(row_state, index)),
-    }
-    if files:
-        columns |= {
-            "record": (n_items, (index.item_origins(some)[1] for some in _items(n_items))),
-            "file": (n_items, (index.item_origins(some)[0] for some in _items(n_items))),
-            "files": (len(files), [files]),
+    def layout(self, coverage: Coverage, vectors: RealArray) -> Layout:
+        """Return the layout of the file, with dtype and number of dimensions of `vectors`."""
+        dims = self.views or {"joined": vectors.shape[1]}
+        attributes = {
+            "fingerprint": coverage.fingerprint,
+            **self.counts(coverage),
+            **self.about,
         }
-    if layout.offsets is not None:
-        columns["offsets"] = (n_items + 1, [layout.offsets])
-    return EmbeddingsFile(stream, layout, columns, reserve=reserve)
+        return Layout(self.index.n_items, dims, vectors.dtype, attributes)
+
+    def counts(self, coverage: Coverage) -> dict[str, object]:
+        """Return the attributes of the file that depend on the states of the rows."""
+        counts = np.zeros(len(RowState), np.int64)
+        for status in self.status(coverage.row_state):
+            counts += np.bincount(status, minlength=len(RowState))
+        return {
+            "complete": coverage.complete,
+            "n_missing": counts[RowState.MISSING],
+            "n_quarantined": counts[RowState.QUARANTINED],
+        }
+
+    def status(self, row_state: ByteArray) -> Iterator[ByteArray]:
+        """Yield the states of all items, in blocks."""
+        return (row_state[self.index.item_row[block]] for block in slices(self.index.n_items))
+
+    def lay_out(
+        self, stream: IO[bytes], layout: Layout, row_state: ByteArray, *, reserve: bool = True
+    ) -> EmbeddingsFile:
+        """Write the file without its vectors; return the object that writes the vectors."""
+        index, n_items, files = self.index, self.index.n_items, self.index.input_names
+        # A string of HDF5 cannot contain NUL: U+2400 replaces it.
+        names = (
+            [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in index.item_names(some)]
+            for some in _items(n_items)
+        )
+        columns: dict[str, tuple[int, Iterable[Sized]]] = {
+            "sequence_ids": (n_items, names),
+            "status": (n_items, self.status(row_state)),
+        }
+        if files:
+            columns |= {
+                "record": (n_items, (index.item_origins(some)[1] for some in _items(n_items))),
+                "file": (n_items, (index.item_origins(some)[0] for some in _items(n_items))),
+                "files": (len(files), [files]),
+            }
+        if layout.offsets is not None:
+            columns["offsets"] = (n_items + 1, [layout.offsets])
+        return EmbeddingsFile(stream, layout, columns, reserve=reserve)
 
 
 def _write(

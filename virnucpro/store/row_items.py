@@ -3,7 +3,6 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
@@ -59,12 +58,12 @@ class RowItems:
         self._file.close()
 
     def of(self, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield all items of the given distinct rows, in groups of about a million.
+        """Yield all items of the given rows, in groups of at most a million.
 
         Parameters
         ----------
         rows : numpy.ndarray
-            int64 (n,), in any order.
+            int64 (n,), n >= 1, consecutive numbers, as those of a segment.
 
         Yields
         ------
@@ -73,24 +72,20 @@ class RowItems:
         positions : numpy.ndarray
             int64 (m,), position of each item's row in `rows`.
         """
-        items, positions = [], []
-        held = 0
-        for some, places in self._in_buckets(rows):
-            items.append(some)
-            positions.append(places)
-            held += len(some)
-            if held >= _ITEMS_AT_ONCE:
-                yield _ascending(items, positions)
-                items, positions, held = [], [], 0
-        if held:
-            yield _ascending(items, positions)
+        first, last = int(rows[0]), int(rows[-1])
+        for bucket in range(first >> _BUCKET_BITS, (last >> _BUCKET_BITS) + 1):
+            for entries in self._bucket(bucket):
+                positions = (bucket << _BUCKET_BITS) + _low(entries) - first
+                here = np.flatnonzero((positions >= 0) & (positions < len(rows)))
+                if here.size:
+                    yield entries[here] >> _BUCKET_BITS, positions[here]
 
     def _fill(self, item_row: IntArray) -> None:
         """Write each item into its bucket."""
         ends = self._starts[:-1].copy()
         for first in range(0, len(item_row), _ITEMS_AT_ONCE):
             rows = item_row[first : first + _ITEMS_AT_ONCE]
-            entries = _entries(np.arange(first, first + len(rows)), rows)
+            entries = (np.arange(first, first + len(rows)) << _BUCKET_BITS) | _low(rows)
             bucket = rows >> _BUCKET_BITS
             # numpy sorts integers of 16 bits by radix.
             small = bucket.astype(np.min_scalar_type(len(ends)))
@@ -102,21 +97,6 @@ class RowItems:
                 write_all(self._file.fileno(), part, int(ends[number]) * _ENTRY_BYTES)
             ends[: len(counts)] += counts
 
-    def _in_buckets(self, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield items and positions as in `of`, bucket by bucket."""
-        order = np.argsort(rows, kind="stable")
-        bucket = rows[order] >> _BUCKET_BITS
-        cuts = np.flatnonzero(np.diff(bucket, prepend=-1, append=-1))
-        place = np.empty(1 << _BUCKET_BITS, np.int64)
-        for first, last in pairwise(cuts.tolist()):
-            inside = order[first:last]
-            place.fill(-1)
-            place[_low(rows[inside])] = inside
-            for entries in self._bucket(int(bucket[first])):
-                places = place[_low(entries)]
-                here = np.flatnonzero(places >= 0)
-                yield entries[here] >> _BUCKET_BITS, places[here]
-
     def _bucket(self, number: int) -> Iterator[IntArray]:
         if number + 1 >= len(self._starts):
             return  # rows after the last row of an item
@@ -126,16 +106,6 @@ class RowItems:
             yield np.frombuffer(data, np.int64)
 
 
-def _entries(items: IntArray, rows: IntArray) -> IntArray:
-    return (items << _BUCKET_BITS) | _low(rows)
-
-
 def _low(values: IntArray) -> IntArray:
     low: IntArray = values & ((1 << _BUCKET_BITS) - 1)
     return low
-
-
-def _ascending(items: list[IntArray], positions: list[IntArray]) -> tuple[IntArray, IntArray]:
-    joined = np.concatenate(items)
-    order = np.argsort(joined, kind="stable")
-    return joined[order], np.concatenate(positions)[order]

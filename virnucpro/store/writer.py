@@ -30,8 +30,8 @@ class ShardWriter:
         sync_folder(run.shards)
         sync_folder(run.root)
 
-    def commit(self, segment: Segment) -> int:
-        """Write a segment atomically and flush it to disk; return the file's size in bytes.
+    def commit(self, segment: Segment) -> None:
+        """Write a segment atomically and flush it to disk.
 
         Raises
         ------
@@ -40,7 +40,7 @@ class ShardWriter:
         OSError
             If the file cannot be written. Earlier segments are unchanged.
         """
-        return commit_segment(self._run.segment(self._rank, segment.unit), segment)
+        commit_segment(self._run.segment(self._rank, segment.unit), segment)
 
 
 class SegmentWriter:

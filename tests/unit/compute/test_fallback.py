@@ -4,15 +4,16 @@ import random
 
 import numpy as np
 import pytest
-from doubles import Watch
+from doubles import Watch, isolating
 from samples import index_of
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.bundles.manifest import Classifier
 from virnucpro.classifier.head import load_head
-from virnucpro.compute.poison_isolation import Suspicion, tokenising_stage
+from virnucpro.compute.poison_isolation import tokenising_stage
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.registry import load_encoder
+from virnucpro.runtime.policy import Findings
 from virnucpro.sequences.items import WINDOW_ITEM
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -57,7 +58,7 @@ def task(index, tmp_path_factory, doubles):
 @pytest.fixture(scope="module")
 def embedded(task, index):
     watch, embedder = Watch(), RowEmbedder(task, index)
-    segment = embedder.embed(0, range(index.n_rows), watch, Suspicion())
+    segment = embedder.embed(0, range(index.n_rows), watch, Findings())
     encode_segment(segment)  # refuses a number that is not finite
     return segment, watch, embedder
 
@@ -109,14 +110,14 @@ def test_units_of_one_kind_give_the_same_scores(embedded, task, index, whole):
     first, last = int(whole.argmax()), index.n_rows
     for rows in (range(first, first + 1), range(last - 3, last)):
         assert len(set(whole[rows.start : rows.stop].tolist())) == 1
-        part = embedder.embed(1, rows, Watch(), Suspicion())
+        part = embedder.embed(1, rows, Watch(), Findings())
         np.testing.assert_allclose(part.scores, segment.scores[rows.start : rows.stop], **CLOSE)
 
 
 def test_without_vectors_the_scores_are_the_same(embedded, task, index, doubles):
     segment, _, _ = embedded
     other = doubles.mini_task(task.run.root, index.n_rows, others=task.others, embeddings="none")
-    found = RowEmbedder(other, index).embed(0, range(index.n_rows), Watch(), Suspicion())
+    found = RowEmbedder(other, index).embed(0, range(index.n_rows), Watch(), Findings())
     assert found.embeddings is None
     np.testing.assert_array_equal(found.scores, segment.scores)
 
@@ -125,7 +126,7 @@ def test_an_isolated_whole_window_is_quarantined_alone(embedded, task, index, wh
     segment, _, _ = embedded
     row = int(whole.argmax())
     stage = tokenising_stage(N_MAIN)
-    suspicion = Suspicion(isolated={(stage, row): "kills_process: killed by SIGSEGV"})
+    suspicion = isolating(stage, row, unit=0)
     found = RowEmbedder(task, index).embed(0, range(index.n_rows), Watch(), suspicion)
     assert np.flatnonzero(found.state == RowState.QUARANTINED).tolist() == [row]
     assert not found.scores[row].any()

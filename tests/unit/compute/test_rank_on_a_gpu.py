@@ -14,11 +14,11 @@ import pytest
 import torch
 from doubles import Watch
 
-from virnucpro.compute.poison_isolation import Suspicion
 from virnucpro.compute.rank_encoder import RankEncoder
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.runtime.devices import parse_devices
+from virnucpro.runtime.policy import Findings
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -63,7 +63,7 @@ def embedded(embedder, n_rows):
     """Compute a segment with prefetched tokens; return it and the number of batches."""
     fed, watch = Future(), Watch()
     fed.set_result(embedder.tokenise(0, range(n_rows)))
-    segment = embedder.embed(0, range(n_rows), watch, Suspicion(), fed)
+    segment = embedder.embed(0, range(n_rows), watch, Findings(), fed)
     assert watch.rows[-1] == n_rows
     return segment, len(watch.batches)
 
@@ -99,7 +99,7 @@ def test_the_host_waits_only_for_vectors(gpu, nothing_waits, index, task_on, pre
 
         def vectors(encoder=encoder, tokens=tokens, spans=spans, rows=rows):
             return encoder.vectors(
-                tokens, Suspicion(), spans.append, rows.append, shortest=lambda: 22, prefetch=True
+                tokens, Findings(), spans.append, rows.append, shortest=lambda: 22, prefetch=True
             )
 
         first = vectors()  # kernels are loaded once

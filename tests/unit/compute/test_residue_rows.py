@@ -9,12 +9,12 @@ import torch
 from esm.model.esm2 import ESM2
 from samples import index_of
 
-from virnucpro.compute.poison_isolation import Suspicion
 from virnucpro.compute.rank_main import UnitProgress
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.encoder import TorchEncoder
 from virnucpro.encoders.pooling import Pooling
 from virnucpro.encoders.registry import open_spec, pooled_spec
+from virnucpro.runtime.policy import Findings
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.schema import RowState
@@ -62,7 +62,7 @@ def task(tmp_path, doubles, stand_ins):
 
 def embedded(task, index):
     watch = UnitProgress(Channel(), 0, len(LENGTHS))
-    segment = RowEmbedder(task, index).embed(0, range(len(LENGTHS)), watch, Suspicion())
+    segment = RowEmbedder(task, index).embed(0, range(len(LENGTHS)), watch, Findings())
     encode_segment(segment)  # refuses arrays that do not fit together
     return segment
 

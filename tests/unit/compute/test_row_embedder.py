@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 from cases import slow
-from doubles import Watch
+from doubles import Watch, isolating
 from samples import index_of
 
 from virnucpro.compute import rank_encoder
 from virnucpro.compute.encoder_pass import UnitTokens
 from virnucpro.compute.poison_isolation import (
     FINISHING,
-    Suspicion,
     tokenising_stage,
 )
 from virnucpro.compute.rank_encoder import RankEncoder
@@ -25,7 +24,7 @@ from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.encoder import TorchEncoder, start_copy_to_cpu
 from virnucpro.encoders.memory import PROCESS_BYTES
 from virnucpro.encoders.registry import load_encoder, shapes_of
-from virnucpro.runtime.policy import TaskSpan
+from virnucpro.runtime.policy import Findings, TaskSpan
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.schema import RowState
@@ -57,7 +56,7 @@ def length(index):
 
 @pytest.fixture(scope="module")
 def healthy(task, index):
-    return RowEmbedder(task, index).embed(3, range(N_ROWS), Watch(), Suspicion())
+    return RowEmbedder(task, index).embed(3, range(N_ROWS), Watch(), Findings())
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def memory(monkeypatch):
 
 def embedded(task, index, suspicion=None, learnt=None):
     watch, embedder = Watch(), RowEmbedder(task, index, learnt)
-    segment = embedder.embed(3, range(N_ROWS), watch, suspicion or Suspicion())
+    segment = embedder.embed(3, range(N_ROWS), watch, suspicion or Findings())
     encode_segment(segment)  # refuses a number that is not finite
     return segment, watch, embedder
 
@@ -122,7 +121,7 @@ def prefetched(embedder):
 
 def test_prefetched_tokens_give_the_same_bits(task, index, healthy):
     watch, embedder = Watch(), RowEmbedder(task, index)
-    segment = embedder.embed(3, range(N_ROWS), watch, Suspicion(), prefetched(embedder))
+    segment = embedder.embed(3, range(N_ROWS), watch, Findings(), prefetched(embedder))
     assert encode_segment(segment) == encode_segment(healthy)
     assert watch.places[0] == TaskSpan(3, tokenising_stage(0), 0, N_ROWS)
     assert list(dict.fromkeys(place.stage for place in watch.places[1:])) == [0, 1, FINISHING]
@@ -132,7 +131,7 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
     watch, fed = Watch(), Future()
     fed.set_exception(ValueError("planted"))
     with pytest.raises(ValueError, match="planted"):
-        RowEmbedder(task, index).embed(3, range(N_ROWS), watch, Suspicion(), fed)
+        RowEmbedder(task, index).embed(3, range(N_ROWS), watch, Findings(), fed)
     assert watch.places == [TaskSpan(3, tokenising_stage(0), 0, N_ROWS)]
 
 
@@ -146,7 +145,7 @@ def through_one_encoder(protein_encoder, index, *, prefetch):
     ids = protein_encoder.encoder.tokenise(index.sequences(np.arange(N_ROWS), "protein"))
     encoded = protein_encoder.vectors(
         UnitTokens(3, ids),
-        Suspicion(),
+        Findings(),
         watch.report_next,
         watch.report_encoded,
         shortest=lambda: 3,
@@ -217,7 +216,7 @@ def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, inde
     failed = sum(padded > 200 for _, padded in attempts)
     assert failed >= 2
     attempts.clear()
-    segment = embedder.embed(3, range(N_ROWS), watch, Suspicion())
+    segment = embedder.embed(3, range(N_ROWS), watch, Findings())
     assert_same_except([], segment, healthy)
     assert sum(padded > 200 for _, padded in attempts) < failed / 2
 
@@ -249,7 +248,7 @@ def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, inde
 
 
 def test_an_isolated_row_is_skipped_and_its_batch_is_encoded(task, index, healthy):
-    suspicion = Suspicion(isolated={(1, 4): "it kills its process: killed by SIGSEGV"})
+    suspicion = isolating(1, 4)
     segment, watch, _ = embedded(task, index, suspicion)
     tried = [p for place in watch.places if place.stage == 1 for p in (place.first,)]
     assert 4 not in tried
@@ -260,12 +259,11 @@ def test_an_isolated_row_is_skipped_and_its_batch_is_encoded(task, index, health
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy):
     stage = tokenising_stage(number)
-    suspicion = Suspicion(
-        suspects=(TaskSpan(3, stage, 8, 12),), isolated={(stage, 9): "it kills its process"}
-    )
+    suspicion = replace(isolating(stage, 9), suspects=(TaskSpan(3, stage, 8, 12),))
     segment, watch, _ = embedded(task, index, suspicion)
     assert_same_except([9], segment, healthy)
-    assert segment.reasons == {9: "it kills its process"}
+    why = "kills_process: the worker dies even if it encodes this row alone: killed by SIGSEGV"
+    assert segment.reasons == {9: why}
     marked = [(place.first, place.stop) for place in watch.places if place.stage == stage]
     assert marked == [(0, 8), (12, N_ROWS), (8, 11), (11, 12)]
 
@@ -273,14 +271,14 @@ def test_a_row_that_kills_the_tokeniser_is_skipped(number, task, index, healthy)
 @pytest.mark.parametrize("stage", [0, 1, tokenising_stage(0), tokenising_stage(1)])
 def test_one_row_can_be_tried_alone_before_others(stage, task, index):
     watch, place = Watch(), TaskSpan(3, stage, 5, 6)
-    RowEmbedder(task, index).try_alone(place, range(N_ROWS), watch, Suspicion())
+    RowEmbedder(task, index).try_alone(place, range(N_ROWS), watch, Findings())
     assert [one for one in watch.places if one.stage == stage] == [place]
 
 
 def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
     """Rows without tokens are last in the order that positions refer to."""
     stage, isolated = tokenising_stage(1), 2
-    suspicion = Suspicion(isolated={(stage, isolated): "it kills its process"})
+    suspicion = isolating(stage, isolated)
     tried = []
     monkeypatch.setattr(
         TorchEncoder, "encode", lambda _, batch: tried.append(batch) or torch.zeros(1, 1)
@@ -304,7 +302,7 @@ def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, me
     """The first unit has the longest rows; no row has fitted before."""
     shortest = int(index.row_lengths[-1]) + 2
     attempts = memory(shortest, views=("protein",))
-    segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Suspicion())
+    segment = RowEmbedder(task, index).embed(0, range(4), Watch(), Findings())
     assert (index.row_lengths[:4] + 2 > shortest).all()
     assert segment.state.tolist() == [RowState.QUARANTINED] * 4
     assert all(reason.startswith("out_of_memory: a ") for reason in segment.reasons.values())
@@ -316,22 +314,22 @@ def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, i
     longest = int(index.row_lengths[0]) + 2
     attempts = memory(512, views=("protein",))
     embedder = RowEmbedder(task, index)
-    embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
+    embedder.embed(3, range(N_ROWS), Watch(), Findings())
     assert max(padded for _, padded in attempts) >= longest
     memory(longest - 1, views=("protein",))
     with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens fitted"):
-        embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
+        embedder.embed(3, range(N_ROWS), Watch(), Findings())
 
 
 def test_a_batch_that_kills_only_as_a_whole_lowers_the_budget(task, index, healthy):
-    suspicion = Suspicion(suspects=(TaskSpan(3, 1, 0, 3),))
+    suspicion = Findings(suspects=(TaskSpan(3, 1, 0, 3),))
     segment, watch, embedder = embedded(task, index, suspicion)
     assert_same_except([], segment, healthy)
     assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
     padded = int((index.row_lengths[:3] + 2).sum())
     (limit,) = embedder.learnt.values()
     assert padded / 2 <= limit < padded
-    _, _, embedder = embedded(task, index, Suspicion(suspects=(TaskSpan(3, 1, 2, 3),)))
+    _, _, embedder = embedded(task, index, Findings(suspects=(TaskSpan(3, 1, 2, 3),)))
     assert embedder.learnt == {}
 
 
@@ -493,7 +491,7 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, le
         return out_of_memory() if self.module.model.dtype == torch.float32 else encode(self, batch)
 
     monkeypatch.setattr(TorchEncoder, "encode", full_at_fp32)
-    segment = embedder.embed(3, range(N_ROWS), Watch(), Suspicion())
+    segment = embedder.embed(3, range(N_ROWS), Watch(), Findings())
     assert sorted(segment.reasons) == rows_of(index, length)
     assert all(
         reason.endswith("(11.00 GiB more needed); tried at bf16 in a batch and at fp32 alone")
@@ -530,11 +528,11 @@ def test_batches_are_split_on_a_gpu_without_memory(task):
     torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
     try:
         found = encoders["cuda"].vectors(
-            tokens, Suspicion(), print, print, shortest=lambda: 502, prefetch=True
+            tokens, Findings(), print, print, shortest=lambda: 502, prefetch=True
         )
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    expected = encoders["cpu"].vectors(tokens, Suspicion(), print, print, shortest=lambda: 502)
+    expected = encoders["cpu"].vectors(tokens, Findings(), print, print, shortest=lambda: 502)
     assert found.reasons == {}
     assert encoders["cuda"].budget(500) < 1 << 20
     np.testing.assert_allclose(found.vectors, expected.vectors, rtol=0, atol=1e-3)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from virnucpro.compute.rank_main import Share
-from virnucpro.compute.scheduler import RankScheduler, assign_in_turn
+from virnucpro.compute.scheduler import RankScheduler
 from virnucpro.run.coordinator_files import CoordinatorLog, read_budgets
 from virnucpro.run.execution import Execution
 from virnucpro.run.reporter import Reporter
@@ -87,8 +87,8 @@ def scheduler_of(tmp_path, ranks, restarts=3, task=None, **options):
     """Return a scheduler of 6 units for some ranks."""
     execution = Execution(Path(), max_restarts=restarts, **options)
     log = CoordinatorLog(RunDirectory(tmp_path), Reporter(), "text")
-    assigned = assign_in_turn(range(6), range(len(ranks.statuses)))
-    shares = {rank: Share(units) for rank, units in assigned.items()}
+    world_size = len(ranks.statuses)
+    shares = {rank: Share(tuple(range(rank, 6, world_size))) for rank in range(world_size)}
     return RankScheduler(ranks, task, shares, execution, log)
 
 

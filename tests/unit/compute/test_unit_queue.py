@@ -2,25 +2,11 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.compute.scheduler import assign_in_turn
 from virnucpro.compute.unit_queue import UnitQueue
-
-
-@pytest.mark.parametrize(
-    ("units", "ranks", "shares"),
-    [
-        (range(5), [0, 1, 2], {0: (0, 3), 1: (1, 4), 2: (2,)}),
-        ([4, 6, 9], [2, 0], {0: (4, 9), 2: (6,)}),
-        ([4], [1, 2], {1: (4,)}),
-        ([], [0], {}),
-    ],
-)
-def test_units_are_assigned_in_turn(units, ranks, shares):
-    assert assign_in_turn(units, ranks) == shares
+from virnucpro.sequences.partition import deal
 
 
 def queue_of(*shares, shared=True):
@@ -111,7 +97,8 @@ class Ranks:
     """
 
     def __init__(self, n_units, n_ranks):
-        shares = assign_in_turn(range(n_units), range(n_ranks))
+        n_ranks = min(n_ranks, n_units)
+        shares = {rank: deal(range(n_units), rank, n_ranks) for rank in range(n_ranks)}
         self.queue = UnitQueue(shares, shared=True)
         self.held = {rank: [] for rank in shares}
         self.computed, self.excused, self.suspects = Counter(), set(), set()

@@ -10,8 +10,7 @@ import time
 import pytest
 from rich.console import Console
 
-from virnucpro.dispatch.ui import RichDispatcher
-from virnucpro.dispatch.ui.board import Figures, draw
+from virnucpro.dispatch.ui import Figures, RichDispatcher, draw
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -116,7 +115,7 @@ def test_a_failing_gpu_is_shown_while_the_other_works(workers, screen):
 
 
 def test_lines_without_a_terminal(workers, monkeypatch):
-    monkeypatch.setattr("virnucpro.dispatch.ui.rich_dispatcher.LINES_S", 0.1)
+    monkeypatch.setattr("virnucpro.dispatch.ui.LINES_S", 0.1)
     console = Console(file=io.StringIO(), width=40)
     RichDispatcher(workers.Worker, [0], console=console).run(
         [("sleep", 0.1), ("raise_", ValueError("[red]")), ("sleep", 0.1)], total_tasks=3

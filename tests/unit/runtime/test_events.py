@@ -12,17 +12,14 @@ from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_log_that_cannot_be_written_raises_nothing(tmp_path, log_format):
     for path in ("/dev/full", tmp_path / "missing" / "log", tmp_path):
-        log = EventLog(path, log_format)
-        log.write("started", "work started", rank=0)
-        assert isinstance(log.error, OSError)
+        EventLog(path, log_format).write("started", "work started", rank=0)
 
 
-def test_a_log_that_works_again_has_no_error(tmp_path):
+def test_a_log_that_works_again_has_the_next_line(tmp_path):
     log = EventLog(tmp_path / "later" / "log", "json", {"rank": 1})
     log.write("lost", "folder is missing")
     log.path.parent.mkdir()
     log.write("written", "folder exists", path=tmp_path)
-    assert log.error is None
     content = json.loads(log.path.read_text())
     assert (content["event"], content["rank"], content["path"]) == ("written", 1, str(tmp_path))
 

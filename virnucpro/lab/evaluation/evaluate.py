@@ -126,7 +126,7 @@ def _jobs(evaluation: Evaluation) -> dict[str, Job]:
     jobs: dict[str, Job] = {}
     for given in evaluation.bundles:
         job = predict_job((), bundle=given, precision=evaluation.precision, embeddings="none")
-        if job.calibration:
+        if job.classifier["calibration"]:
             job = replace(job, calls=CallOptions(prevalence=evaluation.prevalence))
         if any(job.model == other.model for other in jobs.values()):
             raise UsageError(f"--bundle {given}: this bundle is given twice; remove one of them")
@@ -325,7 +325,7 @@ def describe(
                     "kind": "bundle",
                     "bundle": job.model_name,
                     "fingerprint": job.model,
-                    "thresholds": dict(job.thresholds),
+                    "thresholds": dict(job.classifier["thresholds"]),
                     "unanswered": evaluation.rule("mean"),
                 }
                 for name, job in jobs.items()
