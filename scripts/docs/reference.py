@@ -104,8 +104,8 @@ def _meaning(declared: type, name: str, one: Option) -> str:
 
 
 def _parsed(module: str) -> ast.Module:
-    path = ROOT.joinpath(*module.split("."))
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+    path = path if path.is_file() else path.with_suffix("") / "__init__.py"
     return ast.parse(path.read_text("utf-8"))
 
 
