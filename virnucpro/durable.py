@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -27,6 +27,21 @@ def finished_name(path: Path) -> str | None:
     """
     match = _TEMPORARY.fullmatch(path.name)
     return match and match[1]
+
+
+def remove_unfinished(folder: Path, owned: Callable[[str], bool]) -> None:
+    """Remove the temporary files that killed processes left in a folder.
+
+    Parameters
+    ----------
+    folder
+        A folder in which no other process writes now; it may be missing.
+    owned
+        Whether a final name is one of the caller's files.
+    """
+    for path in folder.glob("*.tmp"):
+        if owned(finished_name(path) or ""):
+            path.unlink()
 
 
 def sync_folder(folder: Path) -> None:

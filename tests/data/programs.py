@@ -1,10 +1,13 @@
 """Programs that tests run."""
 
+import contextlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -40,6 +43,19 @@ def with_fault(fired, **plan) -> list[str]:
 def stuck_after(number, fired) -> list[str]:
     """Return the first words of a command line whose ranks never end after `number` commits."""
     return with_fault(fired, point="commit", number=number, how="sleep")
+
+
+def in_a_fork(function) -> int:
+    """Call a function in a fork of this process; return the exit code, 1 after an exception."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of a process with threads
+        pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            function()
+            os._exit(0)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def wait_until(ready, process=None, seconds=60.0) -> None:

@@ -62,7 +62,7 @@ def test_a_script_from_standard_input_is_told_so():
     done = python("-", text=UNGUARDED.replace("DEVICES", "'cpu:2'"))
     assert done.stderr.count("Traceback") == 1
     assert "cannot import a script from standard input" in done.stderr.splitlines()[-1]
-    assert "only the encoders of bundles can be used" in done.stderr.splitlines()[-1]
+    assert "by the encoders of bundles only" in done.stderr.splitlines()[-1]
 
 
 FORKED = f"""

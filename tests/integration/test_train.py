@@ -156,6 +156,9 @@ def test_finished_folds_are_kept_and_damaged_ones_repeated(trained, labels, tmp_
     shutil.rmtree(folder / "bundle")
     for number in (4, 5):
         (folder / f"folds/fold-{number}.npz").unlink()
+    left = [folder / f"{name}.17-0123abcd.tmp" for name in ("windows.fa", "folds/fold-4.npz")]
+    for path in left:  # of a process that was killed while it wrote
+        path.touch()
     train, trained_folds = cross_validation.train, []
 
     def train_or_die(examples, *rest):
@@ -176,6 +179,7 @@ def test_finished_folds_are_kept_and_damaged_ones_repeated(trained, labels, tmp_
     options = {"labels": labels, "devices": "cpu:1", "quiet": True, **NETWORK}
     assert virnucpro.train(folder, resume=True, **options) == folder / "bundle"
     assert len(trained_folds) == 2 + 2  # folds 1 and 5
+    assert not any(path.exists() for path in left)
     for name in ("head.safetensors", "bundle.json"):
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 

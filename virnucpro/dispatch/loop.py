@@ -127,13 +127,8 @@ class DispatchLoop:
             yield from self._end()
             self._raise_what_is_left()
         finally:
-            try:
-                self._stop()
-            finally:
-                self._children.close()
-                for worker in self._workers.values():
-                    worker.close()
-                self._workers.clear()
+            if not self._children.forked:
+                self._close()
 
     # --- the run
 
@@ -161,6 +156,8 @@ class DispatchLoop:
         """
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
+        if self._children.forked:
+            raise RuntimeError("the run belongs to the process before the fork: start a new run.")
         for worker_id, event in self._children.step(patience):
             yield from self._handle(self._workers[worker_id], event)
         if self._rules.report_starts:
@@ -271,7 +268,9 @@ class DispatchLoop:
         worker_id, code, text = worker.worker_id, exit_name(death.code), worker.how_it_ended(death)
         del self._workers[worker_id]
         try:
-            if worker.state is State.STARTING and worker.ending is not None:
+            if worker.lacks_main_guard(death):
+                yield self._setup_failed(worker, text)
+            elif worker.state is State.STARTING and worker.ending is not None:
                 yield self._setup_failed(worker, f"{text} The worker was in its setup.")
             elif worker.state is State.STARTING:
                 yield WorkerDied(worker_id, code, None, f"{text} The worker was in its setup.")
@@ -408,6 +407,15 @@ class DispatchLoop:
 
     def _all_failures(self) -> str:
         return "\n".join(self._failures)
+
+    def _close(self) -> None:
+        try:
+            self._stop()
+        finally:
+            self._children.close()
+            for worker in self._workers.values():
+                worker.close()
+            self._workers.clear()
 
     def _stop(self) -> None:
         """End the remaining workers with SIGTERM, then SIGKILL."""

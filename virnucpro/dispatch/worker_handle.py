@@ -23,8 +23,9 @@ from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted,
 from virnucpro.dispatch.stream import Tasks
 from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, Assignment, serve
 from virnucpro.runtime.child import Setup
+from virnucpro.runtime.messages import UNGUARDED_CODE
 from virnucpro.runtime.shared import Region, SharedMemory
-from virnucpro.runtime.status import Death, exit_text
+from virnucpro.runtime.status import GUARD_ADVICE, Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
 from virnucpro.runtime.watchdog import Watched
 
@@ -263,10 +264,16 @@ class WorkerHandle:
             if limit is not None:
                 yield Watched(self.worker_id, fault, limit, sign)
 
+    def lacks_main_guard(self, death: Death) -> bool:
+        """Return whether the worker ended because the main script lacks the main guard."""
+        return self.state is State.STARTING and death.code == UNGUARDED_CODE
+
     def how_it_ended(self, death: Death) -> str:
         """Return an error text: how the worker ended, its log file (if any), and its last error."""
         how = exit_text(death.code)
-        if self.ending is not None:
+        if self.lacks_main_guard(death):
+            how = f"did not start: {GUARD_ADVICE}"
+        elif self.ending is not None:
             how = f"was stopped because {self.ending.why}"
         elif how.startswith("killed"):
             how = f"was {how}"

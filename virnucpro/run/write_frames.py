@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from virnucpro.console import say
-from virnucpro.durable import finished_name, write_file
+from virnucpro.durable import remove_unfinished, write_file
 from virnucpro.errors import UsageError
 from virnucpro.run.job import Inputs, inputs_of, require_inputs
 from virnucpro.run.options import FramesOptions
@@ -58,7 +58,7 @@ def write_frames(
             for warning in index.warnings:
                 say(f"warning: {'' if warning.startswith(f'{name}: ') else f'{name}: '}{warning}")
             folder.mkdir(parents=True, exist_ok=True)
-            _remove_unfinished(folder, paths)
+            remove_unfinished(folder, {path.name for path in paths}.__contains__)
             write_frames_files(index, *paths)
         yield from paths
 
@@ -79,14 +79,6 @@ def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
         outdir / f"{stem}_identified_nucleotide.fa",
         outdir / f"{stem}_identified_protein.faa",
     )
-
-
-def _remove_unfinished(outdir: Path, paths: Sequence[Path]) -> None:
-    """Remove temporary files that a killed process left for the output files `paths`."""
-    names = {path.name for path in paths}
-    for path in outdir.glob("*.tmp"):
-        if finished_name(path) in names:
-            path.unlink()
 
 
 def _stem(name: str) -> str:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -99,6 +100,7 @@ class GPUProcessCoordinator:
         self._logs = logs
         self._deadlines = deadlines
         self._changed = threading.Condition()
+        self._owner = os.getpid()
         self._forget()
 
     def _forget(self) -> None:
@@ -142,7 +144,8 @@ class GPUProcessCoordinator:
         ------
         UsageError
             If workers were spawned before. Also if the function or its arguments cannot be
-            pickled; no worker is running after this error.
+            pickled, or the function is a generator or coroutine function; no worker is running
+            after this error.
         OSError
             If a log cannot be created, or the system cannot start a process.
         RuntimeError
@@ -150,9 +153,14 @@ class GPUProcessCoordinator:
         """
         if self._worker_fn is not None:
             raise UsageError("this coordinator already has workers: create a new coordinator.")
+        if isgeneratorfunction(worker_fn) or iscoroutinefunction(worker_fn):
+            raise UsageError(
+                f"the worker function {worker_fn.__name__} is a generator or coroutine function, "
+                "so a call does not run it: give a plain function that calls results_queue.put"
+            )
         if self._logs:
             RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)
-        self._worker_fn = worker_fn
+        self._worker_fn, self._owner = worker_fn, os.getpid()
         self._scheduled = dict.fromkeys(range(self.world_size), (0.0, tuple(worker_args)))
         try:
             self._start_thread()
@@ -267,13 +275,15 @@ class GPUProcessCoordinator:
     def terminate_all(self) -> None:
         """End all workers with SIGTERM, then SIGKILL; return when their ends are recorded.
 
+        A fork of the process that spawned the workers leaves them alone.
+
         Raises
         ------
         WorkerError
             If a process survives SIGKILL: it is stuck in the kernel. Also if the supervisor thread
             does not end in time.
         """
-        if self._worker_fn is not None:
+        if self._worker_fn is not None and os.getpid() == self._owner:
             error = sys.exception()
             interrupted = isinstance(error, StopRequested | KeyboardInterrupt)
             self._stop(

@@ -269,8 +269,9 @@ class Child:
 def _require_spawnable() -> None:
     """Raise UsageError if this process may have no children, or if they cannot import its script.
 
-    The main script of this process may have no file.
+    The main script of this process may have no file. A worker that still imports it ends here.
     """
+    leave_unguarded_import()
     if current_process().daemon:
         raise UsageError(
             "this process is daemonic, such as a worker of a multiprocessing Pool, and may "
@@ -281,8 +282,8 @@ def _require_spawnable() -> None:
     if getattr(main, "__file__", None) == "<stdin>" and getattr(main, "__spec__", None) is None:
         raise UsageError(
             "worker processes cannot import a script from standard input: save it as a file. "
-            "Without one, only the encoders of bundles can be used, in this process "
-            '(devices="cpu")'
+            "Without one, sequences can be classified and embedded by the encoders of bundles "
+            'only, in this process (devices="cpu")'
         )
 
 

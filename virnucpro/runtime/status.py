@@ -21,7 +21,7 @@ from virnucpro.runtime.messages import (
 NO_MAIN_GUARD: Final = "NoMainGuard"
 """Kind of the failure of a worker that imports a main script without a main guard."""
 
-_GUARD_ADVICE: Final = (
+GUARD_ADVICE: Final = (
     "each worker process imports the main script again: put the script's statements below the line "
     '`if __name__ == "__main__":`'
 )
@@ -244,7 +244,7 @@ def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = ""
     if status.returned and death.code in {0, None} and not death.stuck:
         return replace(ended, state=WorkerState.SUCCEEDED, kind="", reason="", traceback="")
     if status.state is WorkerState.STARTING and death.code == UNGUARDED_CODE:
-        ended = replace(ended, kind=NO_MAIN_GUARD, reason=_GUARD_ADVICE, permanent=True)
+        ended = replace(ended, kind=NO_MAIN_GUARD, reason=GUARD_ADVICE, permanent=True)
     reason = stopped or ended.reason or _reason(ended, death.code)
     if death.stuck:
         reason += "; it is stuck in the kernel and survives SIGKILL: see dmesg"

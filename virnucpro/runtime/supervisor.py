@@ -111,6 +111,14 @@ class Supervisor:
         atexit.register(self._kill_at_exit)
 
     @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one whose children these are.
+
+        It shares their pipes and the selector. It must neither stop nor read them.
+        """
+        return os.getpid() != self._owner
+
+    @property
     def ranks(self) -> list[int]:
         """Ranks of the children that have not ended."""
         return list(self._members)
@@ -300,8 +308,7 @@ class Supervisor:
             member.due = time.monotonic() + KILL_GRACE_S
 
     def _kill_at_exit(self) -> None:
-        # A fork of the owner inherits its exit hooks, but not its children.
-        if os.getpid() == self._owner:
+        if not self.forked:  # a fork inherits the exit hooks
             with self._lock:
                 self._closing = True
                 for member in list(self._members.values()):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from multiprocessing import active_children
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cases import mostly_slow, slow, table
+from programs import in_a_fork
 
 from virnucpro.dispatch import BaseWorker, Dispatcher, loop
 from virnucpro.dispatch.protocol import CleanupFailed, WorkerDied
@@ -560,6 +562,34 @@ def test_a_run_without_a_worker_is_an_error_with_the_reasons(workers, record, ho
     assert len(record.setup_failures) == 2
     assert taken == []
     assert record.exits == 1
+
+
+def test_a_main_script_without_the_main_guard_is_told_so_at_once(
+    workers, record, monkeypatch, tmp_path
+):
+    path = tmp_path / "unguarded.py"
+    path.write_text(
+        "from virnucpro.dispatch import BaseWorker, Dispatcher\n"
+        "list(Dispatcher(BaseWorker, [0]).map([1]))\n"
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(path), raising=False)
+    with pytest.raises(RuntimeError, match=r"each worker process imports the main script again"):
+        run(workers, record, range(3), gpu_ids=[0])
+    assert record.faults == []
+
+
+def test_a_fork_leaves_the_run_to_its_parent(workers):
+    """Neither its reading nor its clean-up, as at its exit, touches what both share."""
+    outcomes = Dispatcher(workers.Worker, [0]).imap(range(5000))
+    next(outcomes)
+
+    def read_on():
+        with pytest.raises(RuntimeError, match="belongs to the process before the fork"):
+            list(outcomes)
+
+    assert in_a_fork(read_on) == 0
+    assert in_a_fork(outcomes.close) == 0
+    assert sum(1 for _ in outcomes) == 4999
 
 
 def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path):

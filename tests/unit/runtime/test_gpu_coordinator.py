@@ -12,7 +12,7 @@ from multiprocessing import process
 
 import pytest
 from cases import slow
-from programs import wait_until
+from programs import in_a_fork, wait_until
 
 from virnucpro.errors import DeviceError, UsageError, WorkerError
 from virnucpro.runtime.devices import Device
@@ -93,6 +93,29 @@ def test_spawning_twice_is_refused(spawn, workers):
     coordinator = spawn(1, "echo")
     with pytest.raises(UsageError, match="already"):
         coordinator.spawn_workers(workers.echo, ())
+
+
+async def coroutine(rank, world_size, results_queue): ...
+
+
+def generator(rank, world_size, results_queue):
+    yield rank
+
+
+@pytest.mark.parametrize("function", [coroutine, generator])
+def test_a_function_that_a_call_does_not_run_is_refused(function, tmp_path):
+    with GPUProcessCoordinator(1, tmp_path) as coordinator:
+        with pytest.raises(UsageError, match=f"{function.__name__} is a generator or coroutine"):
+            coordinator.spawn_workers(function)
+        assert coordinator.workers == {}
+
+
+def test_a_fork_leaves_the_workers_to_its_parent(spawn, tmp_path):
+    coordinator = spawn(2, "touch_and_wait", str(tmp_path))
+    assert sorted(take(coordinator, 2)) == [0, 1]
+    assert in_a_fork(coordinator.terminate_all) == 0
+    (tmp_path / "go").touch()
+    assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
 
 
 def test_a_function_that_cannot_be_pickled_is_refused_before_any_start(workers, tmp_path):
@@ -287,8 +310,15 @@ def test_an_exception_at_import_is_reported(workers, monkeypatch, tmp_path):
             NO_MAIN_GUARD,
             True,
         ),
+        slow(
+            "import os\n"
+            "from virnucpro.runtime.gpu_coordinator import GPUProcessCoordinator\n"
+            "GPUProcessCoordinator(1, os.devnull, logs=False).spawn_workers(print)\n",
+            NO_MAIN_GUARD,
+            True,
+        ),
     ],
-    ids=["fails", "starts workers"],
+    ids=["fails", "calls a function", "spawns workers"],
 )
 def test_a_main_script_that_fails_in_workers_is_reported(
     workers, monkeypatch, tmp_path, script, kind, permanent
