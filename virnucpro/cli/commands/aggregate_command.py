@@ -78,8 +78,9 @@ def _aggregate_segments(arguments: argparse.Namespace) -> int:
         )
     if not coverage.all_known:
         lines.append(
-            "warning: the number of rows of the run is unknown, so the last rows may be missing "
-            "(exit code 2). Give the run folder or its index with --index."
+            "warning: the index of the run is unknown (exit code 2): the last rows may be missing, "
+            "names are numbers of rows, and rows that have no vector (pieces of a record, for "
+            "example) are zeros. Give the run folder or its index with --index."
         )
     if n_rows := int((coverage.row_state == RowState.QUARANTINED).sum()):
         lines.append(f"warning: {n_rows:,} rows are quarantined: their vectors are NaN")
