@@ -103,8 +103,12 @@ def test_an_edited_file_for_multiqc_is_detected(number, of_sample, copy_of_run):
     name = next(iter(values))
     section["data"] = {f"{sample}s": values} if of_sample else {sample: {**values, name: 7777}}
     path.write_text(json.dumps(section, indent=1) + "\n")
-    [problem] = verify_run(RunDirectory(copy_of_run)).problems
-    assert (problem.path, problem.remedy) == (path, f"virnucpro aggregate {copy_of_run}")
+    remedy = f"virnucpro aggregate {copy_of_run}"
+    for reason in ("differs", "is missing"):
+        [problem] = verify_run(RunDirectory(copy_of_run)).problems
+        assert (problem.path, problem.remedy) == (path, remedy)
+        assert problem.reason.startswith(reason)
+        path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("share", [slow(0.0), slow(0.5), 1.0])

@@ -199,16 +199,17 @@ def _output_problems(run: Run, coverage: Coverage) -> Iterator[Problem]:
 
 
 def _write_multiqc(target: RunDirectory, run: Run, scores: RunScores) -> Sequence[Path]:
-    """Write the files for MultiQC into `target`, beside its tables; return those that the run has.
+    """Write the files for MultiQC into `target`, beside its tables; return those of the run.
 
-    The name of the sample is kept: the folder may have another name now.
+    A run without a report has none. The name of the sample is kept: the folder may have another
+    name now.
     """
-    predicts = run.manifest.command == "predict"
-    kept = [path for path in run.paths.multiqc if predicts and path.exists()]
-    if kept:
-        sample = read_sample(kept) or sample_names([run.paths.root])[0]
-        write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores))
-    return kept
+    kept = [path for path in run.paths.multiqc if path.exists()]
+    if run.manifest.command != "predict" or not kept:
+        return ()
+    sample = read_sample(kept) or sample_names([run.paths.root])[0]
+    write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores))
+    return run.paths.multiqc
 
 
 def _table_problem(made: Path, kept: Path, *, complete: bool) -> str:
