@@ -64,7 +64,7 @@ class Once(argparse.Action):
         _flag: str | None = None,
     ) -> None:
         """Store `values`; raise ArgumentError if another value is there."""
-        if getattr(namespace, self.dest, self.default) != self.default:
+        if getattr(namespace, self.dest, self.default) is not self.default:
             raise argparse.ArgumentError(self, "this command takes one value, not several")
         setattr(namespace, self.dest, values)
 

@@ -151,6 +151,8 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
             "virnucpro predict",
             "one value",
         ),
+        # the default is a value, too
+        (["parity", "--bundle=mini", "--bundle=x"], "virnucpro parity", "one value"),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
         *(  # torch aborts the process if the system refuses to start a thread
