@@ -139,12 +139,10 @@ class DispatchLoop:
             if not self._workers:
                 yield from self._give_up()
                 return
-            dealt = False
             for worker, tasks in self._deal():
-                dealt = True
                 yield from worker.give(tasks)
             if not self._stream.over:
-                yield from self._wait_for_events(0.0 if dealt else self._patience())
+                yield from self._wait_for_events(0.0 if self._has_takers else self._patience())
 
     def _patience(self) -> float | None:
         return _TICK_S if self._rules.report_starts or self._new_workers else None
@@ -223,6 +221,17 @@ class DispatchLoop:
         yield WorkerReady(worker.worker_id)
 
     # --- which worker gets which tasks
+
+    @property
+    def _has_takers(self) -> bool:
+        """Whether a task waits and a worker can accept this task now."""
+        if self._stream.suspects:
+            return any(worker.idle for worker in self._workers.values())
+        new = self._new_workers
+        return any(
+            worker.wanted and self._stream.has_more(self._n_kept(worker, new))
+            for worker in self._workers.values()
+        )
 
     @property
     def _new_workers(self) -> list[WorkerHandle]:
@@ -377,7 +386,7 @@ class DispatchLoop:
         """Tell the workers that no more tasks follow; yield events until all workers have ended."""
         self._all_answered = True
         for worker in self._workers.values():
-            self._children.send(worker.worker_id, b"")
+            worker.finish()
             if worker.state is State.READY:
                 worker.enter(State.ENDING)
         while self._workers:

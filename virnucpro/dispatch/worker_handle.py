@@ -218,6 +218,10 @@ class WorkerHandle:
         self._child = children.start(name, self.setup, serve, arguments)
         self._memory.close_descriptor()
 
+    def finish(self) -> None:
+        """Tell the worker that no more tasks follow, with an empty message."""
+        self._children.send(self.worker_id, b"")
+
     def enter(self, state: State) -> None:
         """Change the state of the worker and record the time of the change."""
         self.state, self.since = state, time.monotonic()
