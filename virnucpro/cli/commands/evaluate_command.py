@@ -19,6 +19,7 @@ from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.cli.tables import aligned
 from virnucpro.console import say
 from virnucpro.errors import UsageError
+from virnucpro.extras import require_extra
 from virnucpro.lab.evaluation.request import Evaluation, OtherTool
 from virnucpro.option import inner_share, integer_from, positive
 from virnucpro.run.execution import Execution
@@ -130,11 +131,14 @@ def run(arguments: argparse.Namespace) -> int:
     from virnucpro.lab.evaluation.evaluate import evaluate, write_fragments
     from virnucpro.lab.evaluation.input_table import read_regions
 
+    others = _others(arguments)
+    if not arguments.fragments_only:
+        require_extra("evaluate", "evaluate")
     evaluation = replace(
         Evaluation(**options.chosen(Evaluation, arguments)),
         sources=sources,
         bundles=() if arguments.no_bundle else tuple(arguments.bundle or Evaluation.bundles),
-        others=_others(arguments),
+        others=others,
         excluded=read_regions(arguments.exclude),
         origin=_origin(arguments),
     )
