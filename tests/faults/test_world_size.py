@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def fasta(tmp_path_factory):
-    """450 rows in 14 units: two for each of seven ranks."""
+    """Some 1,800 rows in units of 32."""
     path = tmp_path_factory.mktemp("input") / "world.fa"
-    path.write_text(random_records(420, seed=18, letters=OPEN_CODONS, name="w"))
+    path.write_text(random_records(1_700, seed=18, letters=OPEN_CODONS, name="w"))
     return path
 
 
@@ -22,7 +22,7 @@ def fasta(tmp_path_factory):
 def alone(fasta, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone") / "run"
     assert main(["predict", str(fasta), "-o", str(folder), "--devices", "cpu:1", "-q"]) == 0
-    assert len(RunDirectory(folder).segments()) >= 14
+    assert len(RunDirectory(folder).segments()) >= 50
     return folder
 
 
@@ -30,7 +30,7 @@ def alone(fasta, tmp_path_factory):
 def test_any_number_of_ranks_gives_one_table(world_size, fasta, alone, tmp_path, difference_of):
     folder = tmp_path / "run"
     command = ["predict", str(fasta), "-o", str(folder), "--devices", f"cpu:{world_size}", "-q"]
-    assert main(command) == 0
+    assert main([*command, "--no-redeal"]) == 0  # otherwise, a late rank may have no unit left
     assert len(list(RunDirectory(folder).shards.iterdir())) == world_size
     assert difference_of(alone, folder) == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import SCRIPTS, run_captured
 
 PROGRAM = Path(__file__).parents[1] / "data" / "dispatch_program.py"
 
@@ -108,3 +108,11 @@ def test_a_script_for_the_public_dispatcher_runs_unchanged():
         "GPU 0: finished",
         "GPU 1: finished",
     ]
+
+
+@pytest.mark.scripts
+def test_the_picture_of_the_gallery_is_drawn(tmp_path):
+    run_captured(sys.executable, SCRIPTS / "dashboard.py", tmp_path / "table.svg", code=0)
+    picture = (tmp_path / "table.svg").read_text()
+    assert "RichDispatcher" in picture
+    assert "processing" in picture

@@ -352,8 +352,8 @@ static int64_t put_span(const GeneTables *tables, const int16_t *scores, const u
     return n_keys;
 }
 
-/* `genes.evidence.scan`: n spans, one after the other in `bases`. `keys` has room for one key a base,
-   and `counts` becomes the number of keys of each span. Returns the number of keys, or -1 if
+/* `genes.evidence.scan`: n spans, one after the other in `bases`. `keys` has room for one key a
+   base, and `counts` becomes the number of keys of each span. Returns the number of keys, or -1 if
    memory is lacking. */
 int64_t virnucpro_scan(const GeneTables *tables, const int16_t *scores, const uint8_t *bases,
                        const int64_t *lengths, int64_t n, uint16_t *evidence, uint32_t *keys,

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from inspect import iscoroutinefunction, isgeneratorfunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -34,6 +34,8 @@ _EXTRA_S = 1.0
 """Extra seconds for a stop, in addition to the waits after SIGTERM and SIGKILL."""
 
 _FAILED = "stopped: the supervisor thread failed"
+
+_NOT_RUN_BY_A_CALL = (isgeneratorfunction, iscoroutinefunction, isasyncgenfunction)
 
 
 class GPUProcessCoordinator:
@@ -153,10 +155,10 @@ class GPUProcessCoordinator:
         """
         if self._worker_fn is not None:
             raise UsageError("this coordinator already has workers: create a new coordinator.")
-        if isgeneratorfunction(worker_fn) or iscoroutinefunction(worker_fn):
+        if any(is_other(worker_fn) for is_other in _NOT_RUN_BY_A_CALL):
             raise UsageError(
-                f"the worker function {worker_fn.__name__} is a generator or coroutine function, "
-                "so a call does not run it: give a plain function that calls results_queue.put"
+                f"the worker function {worker_fn!r} is a generator or coroutine function, so a "
+                "call does not run it: give a plain function that calls results_queue.put"
             )
         if self._logs:
             RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)

@@ -71,9 +71,9 @@ def _call(
     n_bytes: int,
 ) -> None:
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)  # of the shell, or of a scheduler
-    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min([in_use + n_bytes, *limits]), hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)  # of the shell, or of a scheduler
+    soft = in_use + n_bytes if hard == resource.RLIM_INFINITY else min(in_use + n_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         result = function(*arguments)

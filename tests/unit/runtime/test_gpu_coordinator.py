@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from multiprocessing import process
 
 import pytest
@@ -102,10 +103,14 @@ def generator(rank, world_size, results_queue):
     yield rank
 
 
-@pytest.mark.parametrize("function", [coroutine, generator])
+async def both(rank, world_size, results_queue):
+    yield rank
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, both, partial(generator)])
 def test_a_function_that_a_call_does_not_run_is_refused(function, tmp_path):
     with GPUProcessCoordinator(1, tmp_path) as coordinator:
-        with pytest.raises(UsageError, match=f"{function.__name__} is a generator or coroutine"):
+        with pytest.raises(UsageError, match=r"(coroutine|generator|both) .*is a generator or cor"):
             coordinator.spawn_workers(function)
         assert coordinator.workers == {}
 

@@ -280,7 +280,7 @@ def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
 
 
 def side_of(genome: Genome) -> int:
-    """Return the number in `words.SIDES` of a genome."""
+    """Return the number in `SIDES` of the words of a genome."""
     if genome.viral:
         return 0 if is_phage(genome.source) else 1
     return 2 if genome.kingdom in (*PROKARYOTES, "plasmid") else 3

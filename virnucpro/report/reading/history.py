@@ -99,7 +99,7 @@ def read_history(run: RunDirectory) -> History:
         prefix = f"task {int(name.split('.')[0])}, " if name else ""
         own = [*_events(part)]
         events += [Event(event.time, event.kind, prefix + event.text) for event in own]
-        for path in sorted(part.logs.glob("*")):
+        for path in sorted(part.logs.iterdir()) if part.logs.is_dir() else ():
             if match := _WORKER_LOG.fullmatch(path.name):
                 spans += _spans(f"{prefix}worker {int(match[1])}", _lines(path))
     events.sort(key=lambda event: event.time)
