@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from cases import slow
+from programs import wait_until
 
 from virnucpro.cli.main import main
 
@@ -140,9 +141,7 @@ def test_the_regions_of_provirus_candidates_are_chosen_from_a_list(folder, opene
     page = opened(copy / "report.html")
     page.click("#regions-table [aria-label='Filter by topology']")
     page.click(".tabulator-edit-list-item:text-is('provirus_candidate')")
-    page.wait_for_function(
-        "n => document.querySelectorAll('#regions-table .tabulator-row').length == n", arg=number
-    )
+    wait_until(lambda: page.locator("#regions-table .tabulator-row").count() == number)
     assert name in page.locator("#regions-table .tabulator-row").first.inner_text()
     assert page.locator(".track").first.locator(".badge.provirus").count() == 1
 
@@ -222,7 +221,8 @@ def test_a_narrow_screen_does_not_scroll_sideways_and_breaks_no_word(folder, ope
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
     page.set_viewport_size({"width": 380, "height": 800})
     # Figures are drawn again at the frame after the new width; a page that stays wide fails here.
-    page.wait_for_function("document.documentElement.scrollWidth <= 380")
+    # Not by wait_for_function, which the page's policy for scripts blocks after its first look.
+    wait_until(lambda: page.evaluate("document.documentElement.scrollWidth") <= 380)
 
 
 def test_it_prints(folder, opened):
@@ -261,6 +261,4 @@ def test_several_runs_are_compared(folder, opened, tmp_path):
     assert rows.count() == 2
     assert "example" in rows.all_inner_texts()[1]
     type_in(page, "#samples-table", "Least sequences", "50")
-    page.wait_for_function(
-        "() => document.querySelectorAll('#samples-table .tabulator-row').length == 1"
-    )
+    wait_until(lambda: rows.count() == 1)

@@ -97,8 +97,10 @@ def find_bundle(name_or_path: str) -> Path:
     BundleError
         If a parent folder cannot be read, so that it is unknown whether the bundle exists.
     """
-    if not name_or_path:  # Path("") is the current folder
-        raise UsageError("the name of a bundle is empty: give a name, or a bundle's folder")
+    if not name_or_path or "\0" in name_or_path:  # Path("") is the current folder
+        raise UsageError(
+            "the name of a bundle is empty or has a NUL: give a name, or a bundle's folder"
+        )
     known = _known()
     if name_or_path in known:
         return known[name_or_path]

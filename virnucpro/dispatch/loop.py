@@ -6,6 +6,7 @@ consumer of the events delays the generator of tasks (backpressure).
 
 import time
 from collections.abc import Generator, Iterator, Sequence
+from itertools import chain
 from typing import cast
 
 from virnucpro.dispatch.codec import unpack_answers
@@ -123,8 +124,12 @@ class DispatchLoop:
         try:
             for setup, assignment in self._slots:
                 self._start_worker(setup, assignment)
-            yield from self._run_tasks()
-            yield from self._end()
+            for event in chain(self._run_tasks(), self._end()):
+                yield event
+                if self._children.forked:  # its messages and tasks would be lost for the parent
+                    raise RuntimeError(
+                        "the run belongs to the process before the fork: start a new run."
+                    )
             self._raise_what_is_left()
         finally:
             if not self._children.forked:
@@ -154,8 +159,6 @@ class DispatchLoop:
         """
         if self._terminated:
             raise RuntimeError("the run was stopped by terminate().")
-        if self._children.forked:
-            raise RuntimeError("the run belongs to the process before the fork: start a new run.")
         for worker_id, event in self._children.step(patience):
             yield from self._handle(self._workers[worker_id], event)
         if self._rules.report_starts:

@@ -30,7 +30,7 @@ def inputs_of(inputs: Inputs) -> tuple[str, ...]:
     Raises
     ------
     UsageError
-        If an entry is neither a str nor `os.PathLike`.
+        If an entry is neither a str nor `os.PathLike`, or has a NUL.
     """
     if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Iterable):
         return (_text(inputs),)
@@ -39,7 +39,7 @@ def inputs_of(inputs: Inputs) -> tuple[str, ...]:
 
 def _text(path: object) -> str:
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str):
+    if not isinstance(text, str) or "\0" in text:
         raise UsageError(f"invalid input {path!r}: give a path as str or os.PathLike")
     return text
 

@@ -185,6 +185,7 @@ class GPUProcessCoordinator:
         UsageError
             If the worker of this rank has not ended, or was never spawned.
         """
+        self._refuse_fork()
         with self._changed:
             status = self._statuses.get(rank)
             if status is None:
@@ -207,6 +208,7 @@ class GPUProcessCoordinator:
         The call does not wait for the end of the worker, whose state becomes ``stopped``. Its
         scheduled restart is cancelled. An ended worker is ignored.
         """
+        self._refuse_fork()
         with self._changed:
             if not self._over:
                 self._unneeded[rank] = f"stopped: {why}"
@@ -222,6 +224,7 @@ class GPUProcessCoordinator:
         ValueError
             If the pickled `payload` has more than 64 KiB.
         """
+        self._refuse_fork()
         data = encode_answer(payload)
         with self._changed:
             if not self._over:
@@ -238,6 +241,7 @@ class GPUProcessCoordinator:
         WorkerError
             If the supervisor thread failed; all workers were killed.
         """
+        self._refuse_fork()
         with self._changed:
             self._changed.wait_for(lambda: self._changes != self._seen, timeout)
             self._refuse_broken()
@@ -256,6 +260,7 @@ class GPUProcessCoordinator:
         WorkerError
             If the supervisor thread failed; all workers were killed.
         """
+        self._refuse_fork()
         with self._changed:
             self._changed.wait_for(lambda: self._over, timeout)
             self._refuse_broken()
@@ -299,6 +304,12 @@ class GPUProcessCoordinator:
         self.terminate_all()
 
     # --- in the caller's thread
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._owner:
+            raise UsageError(
+                "the workers belong to the process before the fork: create a new coordinator."
+            )
 
     def _wait_for_start(self) -> None:
         with self._changed:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import shutil
 
 import pytest
@@ -84,11 +85,20 @@ def test_a_changed_or_missing_file_is_refused_by_name(bundle_folder, name, chang
         open_bundle(str(bundle_folder))
 
 
+@pytest.mark.parametrize("name", ["bundle.json", "head.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_opened(bundle_folder, name):
+    (bundle_folder / name).unlink()
+    os.mkfifo(bundle_folder / name)
+    with pytest.raises(BundleError, match=rf"{name}: (is not a file|has 0 bytes)"):
+        open_bundle(str(bundle_folder))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("no-such-bundle", "no-such-bundle: there is no such bundle.*mini"),
         ("", "is empty"),
+        ("mini\0", "has a NUL"),
     ],
 )
 def test_a_name_of_no_bundle_is_refused(bundle_folder, monkeypatch, name, message):

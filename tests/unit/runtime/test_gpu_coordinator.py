@@ -119,6 +119,13 @@ def test_a_fork_leaves_the_workers_to_its_parent(spawn, tmp_path):
     coordinator = spawn(2, "touch_and_wait", str(tmp_path))
     assert sorted(take(coordinator, 2)) == [0, 1]
     assert in_a_fork(coordinator.terminate_all) == 0
+    for call in (coordinator.wait_for_completion, coordinator.wait_for_change):
+
+        def refused(call=call):
+            with pytest.raises(UsageError, match="belong to the process before the fork"):
+                call()
+
+        assert in_a_fork(refused) == 0
     (tmp_path / "go").touch()
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
 
