@@ -175,6 +175,8 @@ def _launch(campaign: Campaign) -> tuple[int | None, list[SentSignal]]:
         campaign.sent += sent
         if left := wait_for_empty_session(process.pid, ORPHAN_S):
             campaign.problems.append(f"{len(left)} processes outlive the coordinator: {left}")
+    if code == 1 and b"Could not import runpy module" in log.read_bytes():
+        code = -signal.SIGINT  # it hit the interpreter, before the command
     return code, sent
 
 
