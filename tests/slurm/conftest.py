@@ -148,9 +148,11 @@ class Cluster:
 
     def asked_to_stop(self, number):
         """Return whether a stopped program has a pending SIGTERM."""
-        status = Path(f"/proc/{self.program(number)[0]}/status").read_text()
-        waiting = int(status.partition("ShdPnd:")[2].split()[0], 16)
-        return waiting >> (signal.SIGTERM - 1) & 1
+        for pid in self.program(number)[:1]:  # none while its environment cannot be read
+            status = Path(f"/proc/{pid}/status").read_text()
+            waiting = int(status.partition("ShdPnd:")[2].split()[0], 16)
+            return waiting >> (signal.SIGTERM - 1) & 1
+        return False
 
     def lose_node(self, number):
         """Kill the node of a job: its daemon and all processes of the job at once."""
