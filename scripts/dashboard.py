@@ -48,9 +48,7 @@ def main() -> None:
     def on_success(task_id: int, _result: object, _worker: int) -> None:
         if task_id == SHOWN_AT:
             stats = dispatcher.get_stats()
-            answers = stats["completed"], stats["failed"], stats["timeouts"]
-            figures = Figures(*answers, TASKS, time.perf_counter() - began)
-            picture.print(draw(stats, figures))
+            picture.print(draw(stats, Figures.of(stats, TASKS, time.perf_counter() - began)))
             dispatcher.shutdown()
 
     dispatcher.run(range(TASKS), on_success, total_tasks=TASKS, task_timeout=1.0)

@@ -49,10 +49,11 @@ def large_array(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
     return np.empty(shape, dtype)
 
 
-def slices(n: int) -> Iterator[slice]:
-    """Yield slices of at most 65,536 positions, together ``0:n``."""
-    for first in range(0, n, _AT_ONCE):
-        yield slice(first, min(first + _AT_ONCE, n))
+def slices(n: int, most: int | None = None) -> Iterator[slice]:
+    """Yield slices of at most `most` positions (65,536 if None), together ``0:n``."""
+    most = most or _AT_ONCE
+    for first in range(0, n, most):
+        yield slice(first, min(first + most, n))
 
 
 def joined_ranges(starts: IntArray, counts: IntArray) -> IntArray:

@@ -30,7 +30,7 @@ def finished_name(path: Path) -> str | None:
 
 
 def remove_unfinished(folder: Path, owned: Callable[[str], bool]) -> None:
-    """Remove the temporary files that killed processes left in a folder.
+    """Remove the temporary files and folders that killed processes left in a folder.
 
     Parameters
     ----------
@@ -40,8 +40,12 @@ def remove_unfinished(folder: Path, owned: Callable[[str], bool]) -> None:
         Whether a final name is one of the caller's files.
     """
     for path in folder.glob("*.tmp"):
-        if owned(finished_name(path) or ""):
-            path.unlink()
+        if not owned(finished_name(path) or ""):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

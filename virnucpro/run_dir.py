@@ -9,7 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from virnucpro.durable import finished_name, refuse_links, sync_folder, temporary_beside
+from virnucpro.durable import (
+    finished_name,
+    refuse_links,
+    remove_unfinished,
+    sync_folder,
+    temporary_beside,
+)
 from virnucpro.errors import RunError
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
@@ -305,12 +311,9 @@ class RunDirectory:
     def remove_unfinished(self) -> None:
         """Remove temporary files of killed processes. The caller must hold the run's lock."""
         own = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
-        for path in self.root.glob("*.tmp"):
-            if finished_name(path) in own:
-                _remove(path)
-        for path in (*self.shards.glob("rank-*/*.tmp"), *self.launches.glob("*.tmp")):
-            if finished_name(path):
-                _remove(path)
+        remove_unfinished(self.root, own.__contains__)
+        for folder in (*self.shards.glob("rank-*"), self.launches):
+            remove_unfinished(folder, bool)
 
 
 def run_of_part(segment: Path) -> Path | None:
@@ -335,13 +338,6 @@ def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
         return sorted(name for name in os.listdir(folder) if pattern.fullmatch(name))  # noqa: PTH208 - names only
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _remove_members(folder: Path, pattern: str) -> None:

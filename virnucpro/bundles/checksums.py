@@ -109,16 +109,19 @@ def verify_file(folder: Path, name: str, wanted: FileDigest) -> None:
     """
     path = folder / name
     try:
-        size = path.stat().st_size
-        # Not of another size: a named pipe would block the reader.
-        sha256 = file_digest(path).sha256 if size == wanted.bytes and path.is_file() else ""
+        about = path.stat()
+        # A named pipe would block the reader.
+        readable = stat.S_ISREG(about.st_mode) and about.st_size == wanted.bytes
+        found = file_digest(path) if readable else FileDigest("", about.st_size)
     except OSError as error:
         cause = None if error.errno in DENIED else error
         raise unreadable(path, folder, error, "Get the bundle again.") from cause
-    if size != wanted.bytes:
-        problem = f"has {size:,} bytes, and the bundle's manifest lists {wanted.bytes:,}"
-    elif sha256 != wanted.sha256:
-        problem = f"its SHA-256 is {sha256}, and the bundle's manifest lists {wanted.sha256}"
+    if found.bytes != wanted.bytes:
+        problem = f"has {found.bytes:,} bytes, and the bundle's manifest lists {wanted.bytes:,}"
+    elif not found.sha256:
+        problem = "is not a file"
+    elif found.sha256 != wanted.sha256:
+        problem = f"its SHA-256 is {found.sha256}, and the bundle's manifest lists {wanted.sha256}"
     else:
         return
     raise BundleError(

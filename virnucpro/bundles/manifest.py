@@ -206,9 +206,9 @@ def read_bundle(folder: Path) -> Bundle:
         missing or invalid; the message names the file and the field.
     """
     path = folder / MANIFEST
-    if path.exists() and not path.is_file():  # a named pipe would block the reader
-        raise BundleError(f"{path}: is not a file. Get the bundle again.")
     try:
+        if path.exists() and not path.is_file():  # a named pipe would block the reader
+            raise BundleError(f"{path}: is not a file. Get the bundle again.")
         content = path.read_bytes()
     except OSError as error:
         advice = f"A bundle is a folder with a {MANIFEST}: check its path."

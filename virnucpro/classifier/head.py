@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray, RealArray, slices
 from virnucpro.classifier.calibration import log_ratio
 from virnucpro.classifier.integer_network import IntegerNetwork, one_thread
 from virnucpro.encoders.weights.shapes import Shapes, affine, norm, read_tensors, require_shapes
@@ -227,8 +227,7 @@ class Head:
         """
         scores = np.empty((len(vectors), self.n_scores), np.float32)
         with np.errstate(invalid="ignore", over="ignore"):  # of vectors that are not finite
-            for start in range(0, len(vectors), _BLOCK_ROWS):
-                block = slice(start, start + _BLOCK_ROWS)
+            for block in slices(len(vectors), _BLOCK_ROWS):
                 given = vectors[block].astype(np.float32, copy=False)
                 scores[block] = self._scores(self.network.logits(given))
         return scores

@@ -79,7 +79,7 @@ class Engine(Protocol):
     """Starts the tasks and merges of a run."""
 
     def check(self, request: Request) -> None:
-        """Check what is known before the plan.
+        """Check the request before the run is planned.
 
         Raises
         ------

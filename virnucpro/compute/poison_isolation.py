@@ -55,7 +55,7 @@ def encoder_batches(
         Token budget as for `batches`. Rows of a batch in which workers died are divided into two
         halves, to find the row that kills workers; the budget also limits these halves.
     findings
-        What is known about the rows of the unit: suspected and isolated ones.
+        Suspected and isolated rows of the unit.
 
     Yields
     ------
@@ -87,7 +87,7 @@ def suspects_last(
     whole_batches
         The batches as ranges of positions, together all positions from 0 to ``n_rows - 1``.
     findings
-        What is known about the rows of the unit: suspected and isolated ones.
+        Suspected and isolated rows of the unit.
 
     Yields
     ------

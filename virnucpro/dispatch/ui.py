@@ -60,6 +60,11 @@ class Figures:
     expected: int | None
     elapsed: float
 
+    @classmethod
+    def of(cls, stats: Mapping[str, Any], expected: int | None, elapsed: float) -> "Figures":
+        """Build `Figures` from `stats`, the result of `Dispatcher.get_stats`."""
+        return cls(stats["completed"], stats["failed"], stats["timeouts"], expected, elapsed)
+
     @property
     def answered(self) -> int:
         """Number of tasks answered so far."""
@@ -315,8 +320,7 @@ class RichDispatcher:
         return draw(stats, self._figures(stats), self._describe)
 
     def _figures(self, stats: dict[str, Any]) -> Figures:
-        answers = stats["completed"], stats["failed"], stats["timeouts"]
-        return Figures(*answers, self._expected, time.perf_counter() - self._began)
+        return Figures.of(stats, self._expected, time.perf_counter() - self._began)
 
     def _result(self) -> dict[str, Any]:
         stats = self.dispatcher.get_stats()

@@ -290,7 +290,7 @@ class GPUProcessCoordinator:
             If a process survives SIGKILL: it is stuck in the kernel. Also if the supervisor thread
             does not end in time.
         """
-        if self._worker_fn is not None and os.getpid() == self._owner:
+        if self._worker_fn is not None and not self._forked:
             error = sys.exception()
             interrupted = isinstance(error, StopRequested | KeyboardInterrupt)
             self._stop(
@@ -305,8 +305,13 @@ class GPUProcessCoordinator:
 
     # --- in the caller's thread
 
+    @property
+    def _forked(self) -> bool:
+        """Whether this process is a fork of the one that spawned the workers."""
+        return os.getpid() != self._owner
+
     def _refuse_fork(self) -> None:
-        if os.getpid() != self._owner:
+        if self._forked:
             raise UsageError(
                 "the workers belong to the process before the fork: create a new coordinator."
             )

@@ -44,7 +44,7 @@ class GenesEncoder(LettersEncoder):
         found, counts = _scanned(batch, self.scores)
         words = self.table.count(found.owner, found.keys, len(found.evidence))
         sums = of_pieces = np.concatenate((found.evidence, words), axis=1, dtype=np.int32)
-        if len(sums) > len(counts):
+        if len(sums) > len(counts):  # slow even where each piece has one
             first = np.cumsum(counts) - counts
             of_pieces = np.add.reduceat(sums, first, axis=0, dtype=np.int32)
         vectors = vectors_of(of_pieces, self.means)

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from virnucpro.arrays import Float32Array, FloatArray, IntegerArray
+from virnucpro.arrays import Float32Array, FloatArray, IntegerArray, slices
 from virnucpro.encoders.composition.features import AMINO_ACIDS, NAMES_OF_4
 from virnucpro.encoders.genes.evidence import DIM, LEVELS, PARTS, SIDES, WORD_NAMES
 from virnucpro.encoders.genes.genes import CODE
@@ -65,8 +65,7 @@ def vectors_of(sums: IntegerArray, means: Float32Array) -> Float32Array:
         ``(WIDTH,)``, mean composition: the shares of each sum in its part.
     """
     found = np.empty((len(sums), N_INPUTS + len(FACTS)), np.float32)
-    for low in range(0, len(sums), _BLOCK_ROWS):
-        rows = slice(low, low + _BLOCK_ROWS)
+    for rows in slices(len(sums), _BLOCK_ROWS):
         _write_vectors(sums[rows].astype(np.float32), means, found[rows])
     return found
 
