@@ -146,13 +146,24 @@ class Cluster:
         """Send a signal to the program in a job."""
         _signal(self.program(number), signum)
 
-    def asked_to_stop(self, number):
-        """Return whether a stopped program has a pending SIGTERM."""
-        for pid in self.program(number)[:1]:  # none while its environment cannot be read
-            status = Path(f"/proc/{pid}/status").read_text()
+    def stop_until_warned(self, element, number):
+        """Stop the program of a job until SLURM warns it of a nearby time limit, which is set here.
+
+        A program that SLURM has continued may have ended by the warning.
+        """
+        pid = self.until(f"program of job {number}", lambda: self.program(number))[0]
+
+        def warned():
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                return True
             waiting = int(status.partition("ShdPnd:")[2].split()[0], 16)
             return waiting >> (signal.SIGTERM - 1) & 1
-        return False
+
+        self.send(number, signal.SIGSTOP)
+        self.limit(element, self.minutes(element) + 2)
+        self.until("warning before the time limit", warned)
 
     def lose_node(self, number):
         """Kill the node of a job: its daemon and all processes of the job at once."""

@@ -45,16 +45,7 @@ def requeue(cluster, element):
 def near_time_limit(cluster, element):
     """Stop the program until SLURM warns it of a nearby time limit; let it end by the warning."""
     number = number_of(cluster, element)
-
-    def warned():
-        try:
-            return cluster.asked_to_stop(number)
-        except (IndexError, FileNotFoundError):  # continued and ended
-            return True
-
-    cluster.send(number, signal.SIGSTOP)
-    cluster.limit(element, cluster.minutes(element) + 2)
-    cluster.until("warning before the time limit", warned)
+    cluster.stop_until_warned(element, number)
     cluster.send(number, signal.SIGCONT)
 
 

@@ -77,9 +77,7 @@ def preempt(cluster, job, run):
 
 def near_time_limit(cluster, job, run):
     """Stop the program until SLURM warns it of a nearby time limit; then move the limit away."""
-    cluster.send(job, signal.SIGSTOP)
-    cluster.limit(job, cluster.minutes(job) + 2)
-    cluster.until("warning before the time limit", lambda: cluster.asked_to_stop(job))
+    cluster.stop_until_warned(job, job)
     cluster.limit(job, FAR)
     cluster.send(job, signal.SIGCONT)
 
