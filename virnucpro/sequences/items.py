@@ -1,6 +1,5 @@
 """Divide records into windows, and these into items: frames, stretches, windows or sequences."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -59,7 +58,6 @@ _UNKNOWN_LETTERS = bytes(letter not in b"ACGT" for letter in range(256))
 
 UNKNOWN_RUN: Final = 20
 """Letters of the shortest run other than A, C, G, T that no window of the tiling `even` covers."""
-_UNKNOWN_RUN: Final = re.compile(rb"[^ACGT]{%d,}" % UNKNOWN_RUN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +198,26 @@ def _tile_around_unknown(sequences: Sequence[bytes], lengths: IntArray, window: 
     Each part is tiled as a record of its own. A part of a record with such a run has no windows if
     it is shorter than `LEAST_BASES`. A record without a longer part is tiled as a whole.
     """
-    parts: list[tuple[int, int]] = []
-    counts = np.ones(len(lengths), np.int64)
-    for number, (sequence, length) in enumerate(zip(sequences, lengths.tolist(), strict=True)):
-        runs = [run.span() for run in _UNKNOWN_RUN.finditer(sequence)]
-        ends = [low for low, _ in runs] + [length]
-        between = list(zip([0] + [high for _, high in runs], ends, strict=True))
-        known = [(low, high) for low, high in between if high - low >= LEAST_BASES]
-        chosen = known if runs and known else [(0, length)]
-        counts[number] = len(chosen)
-        parts += chosen
-    starts, stops = np.array(parts, np.int64).reshape(-1, 2).T
-    tiled = tile_all(stops - starts, window, "even")
-    shift = np.repeat(starts, np.diff(tiled.first))
-    first_part = np.concatenate(([0], np.cumsum(counts)))
+    # A known letter around each record: no run goes from one record to the next.
+    text = b"A".join((b"", *sequences, b""))
+    unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS), np.bool_)
+    run_starts, run_ends = (np.flatnonzero(np.diff(unknown)) + 1).reshape(-1, 2).T
+    runs = run_ends - run_starts >= UNKNOWN_RUN
+    origin = np.cumsum(lengths + 1) - lengths
+    record = np.searchsorted(origin, run_starts[runs], side="right") - 1
+    n_parts = np.bincount(record, minlength=len(lengths)) + 1
+    first = np.concatenate(([0], np.cumsum(n_parts)))
+    low, high = np.zeros(first[-1], np.int64), np.repeat(lengths, n_parts)
+    before = np.arange(len(record)) + record  # the part before each run
+    high[before] = run_starts[runs] - origin[record]
+    low[before + 1] = run_ends[runs] - origin[record]
+    chosen = high - low >= LEAST_BASES
+    whole = np.flatnonzero(np.add.reduceat(chosen, first[:-1], dtype=np.int64) == 0)
+    chosen[first[whole]], low[first[whole]], high[first[whole]] = True, 0, lengths[whole]
+    first_part = np.concatenate(([0], np.cumsum(chosen)))[first]
+    low, high = low[chosen], high[chosen]
+    tiled = tile_all(high - low, window, "even")
+    shift = np.repeat(low, np.diff(tiled.first))
     return Windows(tiled.first[first_part], tiled.starts + shift, tiled.ends + shift)
 
 

@@ -167,6 +167,30 @@ def test_a_window_covers_a_run_of_20_unknown_letters_only_if_all_do(sequence, sp
     assert items.status[1] == expected
 
 
+def tiled_one_by_one(record, window):
+    """Return starts and ends of the windows of a record, each part between runs by itself."""
+    low, parts = 0, []
+    for run in re.finditer(rb"[^ACGT]{20,}", record):
+        parts.append((low, run.start()))
+        low = run.end()
+    long = [part for part in (*parts, (low, len(record))) if part[1] - part[0] >= 60]
+    for low, high in long or [(0, len(record))]:
+        starts, ends = tile(high - low, window, "even")
+        yield from zip((low + starts).tolist(), (low + ends).tolist(), strict=True)
+
+
+parts = st.sampled_from([RUN, RUN[1:], OPEN, OPEN[:59], OPEN[:60], OPEN[:1], b"N" * 200])
+
+
+@given(st.lists(st.lists(parts, max_size=5).map(b"".join), max_size=6))
+def test_records_are_tiled_around_unknown_runs_each_by_itself(records):
+    windows = divide_records(records, WINDOWS).windows
+    found = list(zip(windows.starts.tolist(), windows.ends.tolist(), strict=True))
+    expected = [list(tiled_one_by_one(record, 100)) for record in records]
+    assert found == [pair for pairs in expected for pair in pairs]
+    assert np.diff(windows.first).tolist() == [len(pairs) for pairs in expected]
+
+
 pieces = st.sampled_from(
     [b"GCC" * 9, b"TTAA" * 8, b"N", b"NNNNNN", b"ACGTTGCA" * 3, b"TAGCTAACTAGC", b"R", b"GATTACA"]
 )
