@@ -23,7 +23,6 @@ from virnucpro.dispatch.protocol import Answer, Answers, TaskError, TaskStarted,
 from virnucpro.dispatch.stream import Tasks
 from virnucpro.dispatch.worker_main import PROGRESSED, RUNNING, STARTED, Assignment, serve
 from virnucpro.runtime.child import Setup
-from virnucpro.runtime.messages import UNGUARDED_CODE
 from virnucpro.runtime.shared import Region, SharedMemory
 from virnucpro.runtime.status import GUARD_ADVICE, Death, exit_text
 from virnucpro.runtime.supervisor import Supervisor
@@ -270,7 +269,7 @@ class WorkerHandle:
 
     def lacks_main_guard(self, death: Death) -> bool:
         """Return whether the worker ended because the main script lacks the main guard."""
-        return self.state is State.STARTING and death.code == UNGUARDED_CODE
+        return death.lacks_main_guard(starting=self.state is State.STARTING)
 
     def how_it_ended(self, death: Death) -> str:
         """Return an error text: how the worker ended, its log file (if any), and its last error."""

@@ -60,6 +60,14 @@ class Death:
     unfinished: int = 0
     stuck: bool = False
 
+    def lacks_main_guard(self, *, starting: bool) -> bool:
+        """Return whether the process ended because the main script lacks the main guard.
+
+        `starting` is whether the worker was still starting: later, its code may exit with the same
+        code.
+        """
+        return starting and self.code == UNGUARDED_CODE
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -243,7 +251,7 @@ def after_exit(status: WorkerStatus, death: Death, now: float, stopped: str = ""
     ended = replace(status, exit=exit_name(death.code), ended_at=now)
     if status.returned and death.code in {0, None} and not death.stuck:
         return replace(ended, state=WorkerState.SUCCEEDED, kind="", reason="", traceback="")
-    if status.state is WorkerState.STARTING and death.code == UNGUARDED_CODE:
+    if death.lacks_main_guard(starting=status.state is WorkerState.STARTING):
         ended = replace(ended, kind=NO_MAIN_GUARD, reason=GUARD_ADVICE, permanent=True)
     reason = stopped or ended.reason or _reason(ended, death.code)
     if death.stuck:
