@@ -30,6 +30,20 @@ _PENALTY = 1e-4
 _MANY = 4
 """Records of at least this many windows are calibrated by the inverse hyperbolic sine, with two
 slopes."""
+_PROKARYOTES: Final = 0.85
+"""Share of prokaryotes in what is not viral in a metagenome."""
+_RIDGE: Final = 1e-4
+_STEPS: Final = 30
+_PREVALENCE = 0.05
+"""Share of viral records at which the presets are chosen: that of many metagenomes."""
+_PRECISION = {"default": 0.8, "conservative": 0.95}
+"""Minimum precision of each preset at this prevalence, mean of all lengths from `_RECORD_BASES`."""
+_RECORD_BASES = 1000
+_LEAST = 0.4
+"""Lowest threshold of these presets."""
+_SENSITIVE = 0.3
+"""Threshold of the preset for samples of viruses, where false calls are rare. Records below it are
+non-viral at every preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +214,6 @@ def realised_fdr(
     return 1 - true / float(shares[called].sum()), true / prevalence
 
 
-_PROKARYOTES: Final = 0.85
-"""Share of prokaryotes in what is not viral in a metagenome."""
-_RIDGE: Final = 1e-4
-_STEPS: Final = 30
-
-
 def fit_length(
     bases: int,
     record: FloatArray,
@@ -302,18 +310,6 @@ def _logistic(x: FloatArray, viral: BoolArray, weights: FloatArray) -> FloatArra
         curvature = (x * (w * p * (1 - p))[:, None]).T @ x + _RIDGE * np.eye(len(found))
         found = found + np.linalg.solve(curvature, gradient)
     return found
-
-
-_PREVALENCE = 0.05
-"""Share of viral records at which the presets are chosen: that of many metagenomes."""
-_PRECISION = {"default": 0.8, "conservative": 0.95}
-"""Minimum precision of each preset at this prevalence, mean of all lengths from `_RECORD_BASES`."""
-_RECORD_BASES = 1000
-_LEAST = 0.4
-"""Lowest threshold of these presets."""
-_SENSITIVE = 0.3
-"""Threshold of the preset for samples of viruses, where false calls are rare. Records below it are
-non-viral at every preset."""
 
 
 @dataclass(frozen=True, slots=True)
