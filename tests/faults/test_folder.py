@@ -6,7 +6,9 @@ import subprocess
 import pytest
 from cases import slow
 
+import virnucpro
 from virnucpro.cli.main import main
+from virnucpro.errors import RunError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.writer import ShardWriter
 
@@ -45,7 +47,7 @@ def test_a_new_run_on_a_read_only_disk_is_refused(disk, few_fasta, called):
 def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys):
     (tmp_path / "file").write_text("text")
     assert main(["predict", str(few_fasta), "-o", str(tmp_path / "file" / "run")]) == 1
-    assert "choose another output folder" in capsys.readouterr().err
+    assert f"File exists: {tmp_path / 'file'}). Choose another" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "text"
 
 
@@ -56,9 +58,12 @@ def test_a_folder_of_other_files_is_refused(tmp_path, few_fasta, called):
     assert "else choose another output folder" in printed
 
 
-def test_a_folder_of_the_kernel_is_refused(few_fasta, capsys):
-    assert main(["predict", str(few_fasta), "-o", "/proc/run"]) == 1
-    assert "/proc/run: no folder can be created here" in capsys.readouterr().err
+@pytest.mark.parametrize("folder", ["/proc/run", "/proc/no/run", "/dev/null/run", "/dev/null/a/b"])
+def test_a_folder_of_the_kernel_is_refused(few_fasta, folder, capsys):
+    with pytest.raises(RunError, match=f"^{folder}: no folder can be created here .*Choose"):
+        virnucpro.classify(few_fasta, outdir=folder)
+    assert main(["predict", str(few_fasta), "-o", folder]) == 1
+    assert f"{folder}: no folder can be created here" in capsys.readouterr().err
 
 
 def test_a_rank_does_not_create_a_lost_run_folder(tmp_path):

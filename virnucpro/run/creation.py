@@ -56,6 +56,8 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
     ------
     UsageError
         If an input has the path of a file that the run writes.
+    RunError
+        If the folder cannot be there: a part of its path is a file or a folder of the kernel.
     RunExistsError
         If the folder contains files of another program, or a run although neither `resume` nor
         `force` is set.
@@ -93,14 +95,16 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
 
 def _make_folder(run: RunDirectory) -> bool:
     """Create the run folder and return True; return False if the folder exists already."""
-    run.root.parent.mkdir(parents=True, exist_ok=True)
     try:
+        run.root.parent.mkdir(parents=True, exist_ok=True)
         run.root.mkdir()
-    except FileExistsError:
-        return False
-    except FileNotFoundError:  # the parent exists, but it is one of the kernel's folders
+    # FileNotFoundError: the parent exists, but it is one of the kernel's folders
+    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        if run.root.exists() or run.root.is_symlink():
+            return False
         raise RunError(
-            f"{run.root}: no folder can be created here. Choose another output folder."
+            f"{run.root}: no folder can be created here ({error.strerror}: {error.filename}). "
+            "Choose another output folder."
         ) from None
     return True
 
