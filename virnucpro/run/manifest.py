@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, get_origin
 
 from virnucpro.durable import write_file
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.extras import versions_of
+from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
@@ -268,6 +269,10 @@ def read_manifest(run: RunDirectory) -> Manifest:
 
 def _parse(content: Mapping[str, Any]) -> Manifest:
     values = {name: content[name] for name in Manifest.__slots__}
+    for one in fields(Manifest):
+        if get_origin(one.type) is Mapping and not isinstance(values[one.name], dict):
+            raise TypeError(f"{one.name} is not an object")
+    ExtractOptions(**content["extracts"])
     values["inputs"] = tuple(InputFile(**entry) for entry in content["inputs"])
     values["formats"] = tuple(content["formats"])
     stamps = content["input_stamps"]

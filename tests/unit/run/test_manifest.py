@@ -11,7 +11,7 @@ from virnucpro.run.manifest import (
     write_manifest,
 )
 from virnucpro.run_dir import RunDirectory, is_run
-from virnucpro.sequences.spec import InputFile
+from virnucpro.sequences.spec import InputFile, json_digest
 
 
 @pytest.fixture
@@ -133,3 +133,19 @@ def test_a_changed_manifest_is_refused_and_not_quoted(run, manifest, change, mes
     with pytest.raises(NotARunError, match=message) as refused:
         read_manifest(run)
     assert "parameters" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("extracts", value) for value in ([], "viral", 5, {"calls": 5}, {"other": True})),
+        *((name, []) for name in ("parameters", "calls", "outputs", "thresholds", "units")),
+    ],
+)
+def test_a_valid_checksum_of_values_of_other_types_is_refused(run, manifest, name, value):
+    write_manifest(run, manifest)
+    content = json.loads(run.run_json.read_bytes()) | {name: value}
+    del content["sha256"]
+    run.run_json.write_text(json.dumps({**content, "sha256": json_digest(content)}))
+    with pytest.raises(NotARunError, match=r"run\.json cannot be read .* Restore the file"):
+        read_manifest(run)
