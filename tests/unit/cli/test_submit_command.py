@@ -95,6 +95,23 @@ def test_what_is_refused_before_the_plan(fasta, tmp_path, slurm, options, messag
     assert not run.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--nosuch 3", "unrecognized arguments: --nosuch 3"),
+        ("--threads x", "argument -t/--threads"),
+        ("--help", "unrecognized arguments: --help"),
+    ],
+)
+def test_options_of_the_tasks_are_checked_before_the_plan(fasta, tmp_path, words, message, called):
+    run = tmp_path / "run"
+    options = ("--engine", "local", f"--work-options={words}")
+    printed = called("submit", fasta, "-o", run, *options, code=64).stderr
+    assert f"--work-options: {message}" in printed
+    assert "see virnucpro work --help" in printed
+    assert not run.exists()
+
+
 def test_commands_are_printed_without_slurm(planned, slurm, called):
     slurm()
     assert "--array=0-2" in called("submit", planned, "--print", code=0).stdout

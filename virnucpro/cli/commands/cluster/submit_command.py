@@ -12,12 +12,14 @@ partition and the like of them), or arguments of a Ray task such as num_gpus=1.
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from virnucpro.cli import options
+from virnucpro.cli.commands.cluster import work_command
 from virnucpro.cli.commands.cluster.plan_command import add_plan_options, plan_from
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import say
@@ -102,6 +104,7 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
         raise UsageError("--print shows the commands of the engine slurm: remove the other engine")
     if arguments.only_print and arguments.outdir is not None:
         raise UsageError("--print needs a planned run: run virnucpro plan first")
+    _WorkParser(add_help=False, allow_abbrev=False).check(arguments.work_options)
     if arguments.outdir is not None:  # before a plan, which may take long
         _check_tasks(arguments, arguments.ranks)
         _engine(arguments).check(_request_of(arguments, arguments.outdir, arguments.ranks))
@@ -113,6 +116,19 @@ def _request(arguments: argparse.Namespace) -> "Request | None":
     if arguments.outdir is None:
         _check_tasks(arguments, current.strides)
     return _request_of(arguments, run.root, current.strides)
+
+
+class _WorkParser(argparse.ArgumentParser):
+    """Parser of ``virnucpro work`` for the words of ``--work-options``."""
+
+    def check(self, words: Sequence[str]) -> None:
+        """Raise UsageError if ``virnucpro work`` would refuse these options."""
+        work_command.add_options(self)
+        self.parse_args(["RUN", *words])
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError(f"--work-options: {message}; see virnucpro work --help")
 
 
 def _request_of(arguments: argparse.Namespace, run: Path, planned: int) -> "Request":
