@@ -43,7 +43,7 @@ _MAX_WIDTH = 60
 """Maximum number of characters of a table cell on a terminal."""
 
 _SCALARS = (str, int, float, bool)
-_OWN_COLUMNS = ("file", "status", "seconds", "gpu", "attempts", "error")
+_OWN_COLUMNS = ("file", "status", "seconds", "worker", "attempts", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ def readable(rows: Sequence[Sequence[str]], left_out: str = "") -> list[list[str
     """
     short = partial(shortened, longest=_MAX_WIDTH)
     columns = [
-        ["worker" if name == "gpu" else short(name), *map(short, cells)]
+        [short(name), *map(short, cells)]
         for name, *cells in zip(*rows, strict=True)
         if any(cell != "NA" for cell in cells) and not (left_out and re.fullmatch(left_out, name))
     ]

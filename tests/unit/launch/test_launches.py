@@ -129,7 +129,7 @@ RETURNED = {
     "cycle": "contains_itself",
     "surrogate": "{'text': 'x\\udcff', 'other': '\\ud800'}",
     "tab_key": "{'a\\tb\\nc': 2}",
-    "own_names": "{'file': 'other', 'status': 'great', 'error': 'none', 'gpu': 9}",
+    "own_names": "{'file': 'other', 'status': 'great', 'error': 'none', 'worker': 9}",
     "numpy": "{'n': __import__('numpy').int64(5), 'f': __import__('numpy').float32(2.5)}",
     "nan": "{'duration': float('nan'), 'complete': True}",
     "nothing": "None",

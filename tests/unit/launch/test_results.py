@@ -191,7 +191,7 @@ def test_the_table_has_a_column_per_scalar_and_a_row_per_file(tmp_path):
     ]
     rows = table_rows(results, Path("in"))
     assert rows == [
-        ["file", "n", "f", "status", "seconds", "gpu", "attempts", "error"],
+        ["file", "n", "f", "status", "seconds", "worker", "attempts", "error"],
         ["a%09b", "3", "0.5", "done", "1.23", "0", "1", "NA"],
         ["c", "NA", "NA", "failed", "NA", "NA", "2", "bad luck"],
     ]

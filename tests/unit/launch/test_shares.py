@@ -17,7 +17,7 @@ from virnucpro.launch.table import FileShare, LaunchTable, join_tables, read_tab
 
 DATA = Path(__file__).parents[2] / "data"
 CONTENTS = {"a": "ok", "b": "partial", "c": "broken", "d": "ok", "e": "again", "f": "number"}
-TIMES = {"seconds", "gpu"}
+TIMES = {"seconds", "worker"}
 
 
 @pytest.fixture(scope="module")
