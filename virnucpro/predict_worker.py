@@ -114,12 +114,12 @@ class Worker(FileWorker):
         Returns
         -------
         A dict of: sequences and viral (numbers of sequences), also by length; rule (of the calls);
-        prevalence (assumed; with a calibrated bundle); proviruses (number of candidates);
-        complete (whether every row has a result), skipped (whether an earlier launch computed all
-        results), outputs (paths by name, from which a launch merges some), and details. The details
-        are: folder, units_computed, records (number by status), calls (number by call),
-        expected_false (viral calls), rows_missing, rows_quarantined, again (rows recomputed at
-        another precision), warnings.
+        prevalence (assumed; None without a calibrated bundle or a scored sequence); proviruses
+        (number of candidates); complete (whether every row has a result), skipped (whether an
+        earlier launch computed all results), outputs (paths by name, from which a launch merges
+        some), and details. The details are: folder, units_computed, records (number by status),
+        calls (number by call), expected_false (viral calls), rows_missing, rows_quarantined, again
+        (rows recomputed at another precision), warnings.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class Worker(FileWorker):
             "sequences": sum(outcome.records.values()),
             "viral": outcome.calls.get("viral", 0),
             "rule": outcome.rule,
-            **({"prevalence": expected.prevalence.value} if expected else {}),
+            "prevalence": expected and expected.prevalence.value,
             **_by_length(outcome.by_length),
             "proviruses": outcome.proviruses,
             "complete": outcome.complete,

@@ -280,15 +280,18 @@ def table_rows(results: Sequence[FileResult], input_dir: Path) -> list[list[str]
     """Return the lines of the result table, as lists of cells; the first line is the header.
 
     The table has one line per file. A field of the workers' results has a column if it contains a
-    text, number or bool. File names are relative to `input_dir`. Missing values are ``NA``.
+    text, number or bool, in the order of the first result that has the field. File names are
+    relative to `input_dir`. Missing values are ``NA``.
     """
-    scalars = (
+    scalars = {
         name
         for file in results
         for name, value in file.result.items()
         if isinstance(value, _SCALARS)
-    )
-    fields = list(dict.fromkeys(scalars))
+    }
+    # A result may have None, which keeps the place of its column.
+    names = dict.fromkeys(name for file in results for name in file.result)
+    fields = [name for name in names if name in scalars]
     header = ["file", *_column_names(fields), *_OWN_COLUMNS[1:]]
     return [header, *(_row(outcome, fields, input_dir) for outcome in results)]
 

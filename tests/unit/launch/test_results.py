@@ -206,6 +206,17 @@ def test_the_table_has_a_column_per_scalar_and_a_row_per_file(tmp_path):
     assert (content["files"][1]["details"], content["files"][1]["gpu"]) == ("Traceback", None)
 
 
+def test_columns_have_the_order_of_the_worker_if_the_first_file_lacks_values():
+    values = {"n": 1, "share": None, "none": None, "last": 2}
+    results = [
+        FileResult("in/a", FileStatus.DONE, result=values),
+        FileResult("in/b", FileStatus.DONE, result={**values, "share": 0.5}),
+    ]
+    header, first, _ = table_rows(results, Path("in"))
+    assert header[:5] == ["file", "n", "share", "last", "status"]
+    assert first[1:4] == ["1", "NA", "2"]
+
+
 def test_column_names_are_unique():
     fields = {"file": 1, "result.file": 2, "a b": 3, "a\tb": 4}
     header = table_rows([FileResult("in/a", FileStatus.DONE, result=fields)], Path("in"))[0]
