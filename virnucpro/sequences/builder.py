@@ -188,7 +188,9 @@ class _Reader:
         self.counts = [0, 0]
         self._inputs = inputs
         self._digests = [ContentDigest(str(path)) for path in inputs]
-        self.notes = InputNotes(spec.alphabet, rules, judged=spec.kind == "whole")
+        self.notes = InputNotes(
+            spec.alphabet, rules, judged=spec.kind == "whole", pieces=spec.piece is not None
+        )
 
     def batches(self) -> Iterator[_Batch]:
         """Yield the records of all inputs, never of two inputs (or two pairs of them) at once."""

@@ -99,19 +99,27 @@ class _File:
             "off; compare its size with that of the source"
         )
 
-    def noise(self) -> str:
-        """Return a warning if long reads have many errors by their qualities, else ""."""
+    def noise(self, *, pieces: bool) -> str:
+        """Return a warning if long reads have many errors by their qualities, else "".
+
+        `pieces` is whether records are judged by their pieces, as in `mini`: its losses are known.
+        """
         if np.count_nonzero(self.qualities) < 2:  # no long read, or a placeholder
             return ""
         rate = float(self.qualities @ _ERROR_OF_QUALITY / self.qualities.sum())
         if rate <= _NOISY:
             return ""
-        about = "about" if rate <= _ERRORS[-1] else "at most"
-        found = (f"{np.interp(rate, _ERRORS, y):.0%} ({at})" for at, y in _FOUND.items())
+        effect = "insertions and deletions break open frames"
+        if pieces:
+            about = "about" if rate <= _ERRORS[-1] else "at most"
+            found = (f"{np.interp(rate, _ERRORS, y):.0%} ({at})" for at, y in _FOUND.items())
+            effect = (
+                f"at this rate mini finds {about} {' to '.join(found)} of the viruses that it "
+                "finds without errors"
+            )
         return (
-            f"{self.path}: mean error rate of long reads by qualities {100 * rate:.2g} %: at this "
-            f"rate mini finds {about} {' to '.join(found)} of the viruses that it finds without "
-            "errors; see docs/reads.md"
+            f"{self.path}: mean error rate of long reads by qualities {100 * rate:.2g} %: "
+            f"{effect}; see docs/reads.md"
         )
 
 
@@ -126,12 +134,17 @@ class InputNotes:
         Choices of the user.
     judged
         Whether files are compared with the other alphabet by their first sequences.
+    pieces
+        Whether records are judged by their pieces.
     """
 
-    def __init__(self, alphabet: Alphabet, rules: InputRules, *, judged: bool) -> None:
+    def __init__(
+        self, alphabet: Alphabet, rules: InputRules, *, judged: bool, pieces: bool
+    ) -> None:
         self._alphabet = alphabet
         self._rules = rules
         self._judged = judged and not rules.any_alphabet
+        self._pieces = pieces
         self._files: list[_File] = []
         self._n_gapped = self._n_gaps = self._n_unnamed = self._n_encoded = self._n_too_long = 0
         self._invalid_qualities = self._too_long = ""
@@ -278,7 +291,7 @@ class InputNotes:
                 "qualities with characters outside ! to ~, which FASTQ does not allow (first: "
                 f"{self._invalid_qualities}). The sequences are written as FASTA"
             )
-        of_files = ((file.cut_off(), file.noise()) for file in self._files)
+        of_files = ((file.cut_off(), file.noise(pieces=self._pieces)) for file in self._files)
         yield from filter(None, chain.from_iterable(of_files))
         if n_repeated:
             yield (

@@ -81,6 +81,8 @@ def test_a_warning_names_its_file_once(tmp_path, capsys):
     frames(tmp_path, "gene.fq")
     printed = capsys.readouterr().err
     assert "mean error rate" in printed
+    assert "break open frames" in printed
+    assert "mini" not in printed
     assert printed.count("gene.fq") == 1
 
 
