@@ -80,6 +80,7 @@ class Worker(FileWorker):
         output_dir: Path,
         device: Kind = "cpu",
         threads: int | None = None,
+        lock: bool = True,
         **keywords: Any,  # noqa: ANN401 - `prepare`'s own
     ) -> None:
         """Load the encoders and the classifier.
@@ -92,6 +93,8 @@ class Worker(FileWorker):
             Kind of the device that is visible to this process.
         threads
             Number of CPU threads of this worker; None for all CPUs of the process.
+        lock
+            Whether to lock the run folder of each file.
         **keywords
             The keywords of `prepare`, or the dict that `prepare` returned.
 
@@ -102,7 +105,8 @@ class Worker(FileWorker):
         """
         from virnucpro.compute.rank_encoder import Models  # noqa: PLC0415 - after the mask is set
 
-        self._input_dir, self._output_dir, self._threads = input_dir, output_dir, threads
+        self._input_dir, self._output_dir = input_dir, output_dir
+        self._threads, self._lock = threads, lock
         mask = inherited_mask(os.environ)
         self._device = Device(device, mask[0] if device == "cuda" and mask else None)
         self._job = self.prepare(device, output_dir, keywords)["job"]
@@ -130,7 +134,9 @@ class Worker(FileWorker):
         """
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         existed = RunDirectory(folder).run_json.exists()
-        execution = Execution(folder, threads=self._threads, resume=True, report=False)
+        execution = Execution(
+            folder, threads=self._threads, resume=True, report=False, lock=self._lock
+        )
         warnings = _Warnings()
         job = replace(self._job, inputs=(data,))
         try:

@@ -123,6 +123,20 @@ def test_the_same_task_twice_at_once_without_locks(plan, alone, tmp_path):
         shutil.rmtree(folder)
 
 
+def test_a_launch_without_locks(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LOCKS)
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    (source / "a.fa").write_text(random_records(3, seed=5, letters="ACGT", least=500, most=900))
+    words = ("launch", "--input-dir", source, "-o", target, "--devices", "cpu:1")
+    for option, code in ((), 1), (("--no-lock",), 0):
+        process = virnucpro(*words, *option, environment={"PYTHONPATH": str(tmp_path)})
+        codes, (text,) = ended(process)
+        assert codes == [code], text
+        assert ("add --no-lock" in text) == bool(code)
+    assert (target / "a.fa" / "predictions.tsv").read_text().count("\n") == 4
+
+
 @contextmanager
 def mounted(folder, place):
     """Mount a folder at a second place that keeps attributes, names and absences for 60 s."""

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -52,6 +53,8 @@ class LaunchOptions:
         Whether to print only warnings and failures.
     share
         Share of this process if several processes divide the files; None for all files.
+    lock
+        Whether to lock the output folder; without a lock, no other process may write there.
     """
 
     threads: int | None = None
@@ -61,6 +64,7 @@ class LaunchOptions:
     progress_timeout: float | None = None
     quiet: bool = False
     share: FileShare | None = None
+    lock: bool = True
 
 
 def _exit_code_of(launch: Callable[_P, LaunchReport]) -> Callable[_P, int]:
@@ -96,9 +100,9 @@ class LauncherOrchestrator:
 
     A task is the path of a file, as a string. The worker's ``setup`` gets the following keyword
     arguments if it accepts them: `input_dir` and `output_dir` (`Path`), `device` (``cuda`` or
-    ``cpu``) and `threads`. ``process`` returns a dict: its scalars become columns of the table,
-    ``complete=False`` marks a partial result, ``skipped=True`` a file that an earlier launch has
-    done.
+    ``cpu``), `threads`, and ``lock=False`` in a launch without locks. ``process`` returns a dict:
+    its scalars become columns of the table, ``complete=False`` marks a partial result,
+    ``skipped=True`` a file that an earlier launch has done.
 
     Attributes
     ----------
@@ -176,6 +180,7 @@ class LauncherOrchestrator:
             "output_dir": target,
             "device": devices[0].kind,
             "threads": threads,
+            **({} if options.lock else {"lock": False}),
         }
         setup = accepted_keywords(worker_cls, offered) | setup
         plan = _Plan(
@@ -296,7 +301,8 @@ class LauncherOrchestrator:
             printer.print(item)
             table.update()
 
-        with folder_lock(own / LOCK_NAME, "Wait for it to end, or choose another folder."):
+        advice = "Wait for it to end, or choose another folder."
+        with folder_lock(own / LOCK_NAME, advice) if options.lock else nullcontext():
             balancer.results.extend(
                 FileResult(str(path), FileStatus.FAILED, error=plan.found[path])
                 for path in files

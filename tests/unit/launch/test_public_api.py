@@ -17,7 +17,7 @@ SIGNATURES = {
     "GPUDetector.get_gpu_info": "gpu_id",
     "LaunchOptions": (
         "threads=None, max_attempts=3, file_timeout=None, start_timeout=600.0, "
-        "progress_timeout=None, quiet=False, share=None"
+        "progress_timeout=None, quiet=False, share=None, lock=True"
     ),
     "LaunchReport": "results, rows, exit_code, merged=()",
     "LauncherOrchestrator": "",

@@ -80,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
-    options.add(parser, Execution, only=("devices", "threads", "fail_empty"))
+    options.add(parser, Execution, only=("devices", "threads", "fail_empty", "lock"))
     group = parser.add_argument_group("failed workers and files")
     for flag, default, text in _TIMEOUTS:
         group.add_argument(flag, type=seconds, default=default, metavar="SECONDS", help=text)
