@@ -1,11 +1,15 @@
 """Row 22: a huge record, many tiny ones, unusual names: bounded memory."""
 
 import random
+import subprocess
 import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import VIRNUCPRO, run_captured
 from samples import OPEN_CODONS, random_records
 
 from virnucpro.cli.main import main
@@ -58,6 +62,72 @@ def test_a_huge_record_needs_bounded_memory(megabases, tmp_path):
     large = peak_kb("frames", path, "-o", tmp_path / "huge")
     print(f"{megabases} Mb: {small} -> {large} kB")
     assert (large - small) * 1024 < 6 * megabases * 1_000_000 + (32 << 20)
+
+
+@pytest.fixture(scope="module")
+def chromosome(tmp_path_factory):
+    """FASTA file of one record of 300,000,123 random bases, and a short one."""
+    path, dice = tmp_path_factory.mktemp("chromosome") / "in.fa", random.Random(3)
+    bases = bytes(b"ACGT"[number % 4] for number in range(256))
+    with path.open("wb") as stream:
+        stream.write(b">chr1\n")
+        for _ in range(300):
+            stream.write(dice.randbytes(1_000_000).translate(bases) + b"\n")
+        stream.write(b"ACGTGCA" * 17 + b"ACGT\n>short\n" + b"ACGTGCATT" * 50 + b"\n")
+    yield path
+    path.unlink()
+
+
+def predicted(path, folder, *options):
+    """Predict a file; return the peak memory of the command and of its worker, in bytes."""
+    words = ["predict", path, "-o", folder, "--devices", "cpu:1", "-q", *options]
+    process = subprocess.Popen([*VIRNUCPRO, *map(str, words)])
+    peaks = {}
+    while process.poll() is None:
+        with suppress(OSError, IndexError):  # a process has just ended
+            lists = Path(f"/proc/{process.pid}/task").glob("*/children")
+            for pid in [process.pid, *" ".join(map(Path.read_text, lists)).split()]:
+                status = Path(f"/proc/{pid}/status").read_text()
+                peaks[int(pid)] = int(status.partition("VmHWM:")[2].split()[0]) << 10
+        time.sleep(0.02)
+    assert process.returncode == 0
+    return peaks.pop(process.pid), max(peaks.values(), default=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_record_of_300_mb_is_answered_in_the_memory_that_the_limits_state(
+    chromosome, tmp_path, tables
+):
+    """25 s on a core with AVX-512. docs/limits.md: 370 MB for 60 Mb; performance.md: worker."""
+    peak, peak_of_worker = predicted(chromosome, tmp_path / "run")
+    print(f"peak memory {peak >> 20} MiB, worker {peak_of_worker >> 20} MiB")
+    first, second = tables(tmp_path / "run" / "predictions.tsv")
+    assert first["length"] == "300000123"
+    assert first["n_windows"] == first["n_scored"] == "600001"
+    assert (first["status"], first["call"], second["n_windows"]) == ("scored", "non-viral", "1")
+    with (tmp_path / "run" / "windows.tsv").open() as stream:
+        header, *lines = (line.split("\t")[:4] for line in stream)
+    assert header == ["seq_name", "window", "start", "end"]
+    assert lines[0] == ["chr1", "chr1_chunk_1", "1", "500"]
+    assert lines[600_000] == ["chr1", "chr1_chunk_600001", "299999624", "300000123"]
+    assert lines[600_001:] == [["short", "short_chunk_1", "1", "450"]]
+    assert peak < 370 / 60 * 300_000_123 + (64 << 20)
+    assert 20 << 20 < peak_of_worker < 160 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_record_above_the_largest_length_is_answered_in_little_memory(
+    chromosome, tmp_path, tables
+):
+    peak, _ = predicted(chromosome, tmp_path / "run", "--max-record", "1000000")
+    print(f"peak memory {peak >> 20} MiB")
+    first, second = tables(tmp_path / "run" / "predictions.tsv")
+    assert (first["length"], first["n_windows"], first["score"]) == ("300000123", "0", "NA")
+    assert (first["status"], first["call"]) == ("too_long", "not_scored")
+    assert (second["status"], second["n_windows"]) == ("scored", "1")
+    assert peak < 128 << 20
 
 
 def test_records_with_unusual_names_keep_their_order(tmp_path, tables):
