@@ -7,6 +7,10 @@ depends on the machine: a seed repeats the campaign, not its exact course.
 
     python scripts/soak.py --campaigns 25
     python scripts/soak.py --minutes 2
+    python scripts/soak.py --tasks 3 --max-ranks 3
+
+With --tasks, each run is planned, computed by tasks of virnucpro work, some of them twice at once,
+and merged; whole tasks are also stopped and continued.
 """
 
 import argparse
@@ -46,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             max_ranks=options.max_ranks,
             max_signals=options.max_signals,
             bundle=options.bundle or BUNDLES[(options.seed + len(done)) % len(BUNDLES)],
+            max_tasks=options.tasks,
         )
         done.append(campaign)
         longest = max(longest, time.monotonic() - started)
@@ -76,6 +81,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--max-ranks", type=int, default=7, help="maximum ranks of a launch; default: %(default)s"
     )
     parser.add_argument(
+        "--tasks", type=_positive, default=0, help="maximum tasks at once; default: no tasks"
+    )
+    parser.add_argument(
         "--records", type=int, default=2_000, help="approximate number; default: %(default)s"
     )
     parser.add_argument(
@@ -102,7 +110,7 @@ def _positive(text: str) -> int:
     """Parse a number from 1: a soak without campaigns would report success."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} campaigns: give 1 or more")
+        raise argparse.ArgumentTypeError(f"{number}: give 1 or more")
     return number
 
 

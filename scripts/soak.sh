@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Kills random processes of runs at random moments, resumes the runs, and checks tables, vectors and segments.
-# Usage: bash scripts/soak.sh [--campaigns N] [--minutes M] [--seed S] [--keep]   (more: --help)
+# Usage: bash scripts/soak.sh [--campaigns N] [--minutes M] [--tasks T] [--seed S] [--keep]   (more: --help)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/setup.sh

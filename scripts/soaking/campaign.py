@@ -1,25 +1,36 @@
 """One campaign: a run that gets random signals until it is complete, and its checks."""
 
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from soaking.checks import Ledger, Rows, count_rows, folder_problems, table_problems
+from soaking.checks import (
+    Ledger,
+    Rows,
+    byte_problems,
+    count_rows,
+    folder_problems,
+    table_problems,
+)
 from soaking.records import write_records
 from soaking.signals import (
     SentSignal,
     choose_signal,
+    freeze_session,
     processes_of,
     send_signal,
     wait_for_empty_session,
 )
 
 from virnucpro.errors import VirnucproError
+from virnucpro.run.part_states import LOST_S
 from virnucpro.run_dir import RunDirectory
 
 BUNDLES = ("mini-deep", "mini")
@@ -33,6 +44,15 @@ MAX_RESTARTS = 3
 
 _STOPPING = {signal.SIGTERM, signal.SIGINT}
 
+COPY_AFTER_S = 2
+"""Seconds after which a task computes a unit that another task holds."""
+
+_TWICE = 0.3
+"""Probability that a second copy of a task runs at the same time."""
+
+_FREEZE = 0.3
+"""Probability that all processes of a task are stopped and continued, instead of one signal."""
+
 
 @dataclass(slots=True)
 class Campaign:
@@ -44,10 +64,12 @@ class Campaign:
         Number of signals still to send.
     stops
         SIGSTOP is among them; ranks then have short deadlines.
+    max_tasks
+        Maximum number of tasks of ``virnucpro work`` at once; 0: ``virnucpro predict``.
     usual
         Seconds of the undisturbed run.
     worlds
-        Number of ranks of each launch so far.
+        Ranks of each launch so far; with tasks, ``3x2``: three commands of two ranks.
     """
 
     seed: int
@@ -57,8 +79,9 @@ class Campaign:
     max_ranks: int
     signals_left: int
     stops: bool
+    max_tasks: int = 0
     usual: float = 0.0
-    worlds: list[int] = field(default_factory=list)
+    worlds: list[str] = field(default_factory=list)
     sent: list[SentSignal] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     rows: Rows | None = None
@@ -74,13 +97,34 @@ class Campaign:
         return RunDirectory(self.folder / "undisturbed")
 
     @property
+    def temporary(self) -> Path:
+        """TMPDIR of all commands."""
+        return self.folder / "tmp"
+
+    @property
     def fasta(self) -> Path:
         """The input of both."""
         return self.folder / "input.fa"
 
 
+@dataclass(slots=True)
+class _Started:
+    """A started command, which leads a session, and the signals that its processes got."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    sent: list[SentSignal] = field(default_factory=list)
+
+
 def run_campaign(
-    root: Path, seed: int, *, records: int, max_ranks: int, max_signals: int, bundle: str
+    root: Path,
+    seed: int,
+    *,
+    records: int,
+    max_ranks: int,
+    max_signals: int,
+    bundle: str,
+    max_tasks: int = 0,
 ) -> Campaign:
     """Run one campaign to its end or to its first problem.
 
@@ -88,7 +132,7 @@ def run_campaign(
     ----------
     records
         Approximate number of records.
-    max_ranks, max_signals
+    max_ranks, max_signals, max_tasks
         Upper limits.
     bundle
         One of `BUNDLES`.
@@ -101,17 +145,20 @@ def run_campaign(
         dice=dice,
         max_ranks=max_ranks,
         signals_left=dice.randint(min(3, max_signals), max_signals),
-        stops=dice.random() < 0.4,
+        stops=not max_tasks and dice.random() < 0.4,
+        max_tasks=max_tasks,
     )
     campaign.folder.mkdir()
     n_records = int(records * dice.uniform(0.75, 1.25))
     write_records(campaign.fasta, dice, n_records)
     _run_undisturbed(campaign)
+    if max_tasks:
+        words = ["--ranks", str(max_tasks * max_ranks), "--quiet"]
+        _require(campaign, "plan", *_job(campaign, campaign.run), *words)
     ledger = Ledger(campaign.run)
     most_launches = campaign.signals_left + 3
     while not campaign.problems:
-        code, sent = _launch(campaign)
-        campaign.problems += end_problems(campaign.run, code, sent)
+        code = _launch(campaign)
         campaign.problems += ledger.problems()
         if code == 0:
             break
@@ -128,17 +175,48 @@ def run_campaign(
 def _run_undisturbed(campaign: Campaign) -> None:
     started = time.monotonic()
     ranks = min(2, campaign.max_ranks)
-    command = _command(campaign, campaign.undisturbed, ranks)
-    subprocess.run(command, check=True, timeout=600)
+    _require(campaign, *_predict(campaign, campaign.undisturbed, ranks))
     campaign.usual = time.monotonic() - started
 
 
-def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
-    command = [sys.executable, "-m", "virnucpro", "predict", str(campaign.fasta)]
-    command += ["--embeddings", "fp16"]
-    command += ["-o", str(run.root), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
-    command += ["--bundle", campaign.bundle]
-    command += ["--no-fallback", "--published-files"] if campaign.bundle == "mini-deep" else []
+def _require(campaign: Campaign, *words: str) -> None:
+    """Run a command that must succeed."""
+    if code := _call(campaign, *words):
+        campaign.problems.append(f"{words[0]} ended with exit code {code}: see calls.log")
+
+
+def _call(campaign: Campaign, *words: str) -> int:
+    """Run a command that gets no signals; return its exit code."""
+    with _popen(campaign, campaign.folder / "calls.log", words) as process:
+        try:
+            return process.wait(600)
+        finally:
+            process.kill()
+
+
+def _popen(campaign: Campaign, log: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own; its output goes to the end of `log`."""
+    campaign.temporary.mkdir(exist_ok=True)
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            [sys.executable, "-m", "virnucpro", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env={**os.environ, "TMPDIR": str(campaign.temporary)},
+            start_new_session=True,
+        )
+
+
+def _job(campaign: Campaign, run: RunDirectory) -> list[str]:
+    words = [str(campaign.fasta), "-o", str(run.root), "--bundle", campaign.bundle]
+    words += ["--embeddings", "fp16"]
+    words += ["--no-fallback", "--published-files"] if campaign.bundle == "mini-deep" else []
+    return words
+
+
+def _predict(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
+    command = ["predict", *_job(campaign, run), "--devices", f"cpu:{ranks}", "--resume", "--quiet"]
     if campaign.stops and campaign.usual:
         # Several times the usual time: on a busy machine a slow rank must not count as hanging.
         command += ["--progress-timeout", f"{max(4.0, campaign.usual / 3):.1f}"]
@@ -146,57 +224,92 @@ def _command(campaign: Campaign, run: RunDirectory, ranks: int) -> list[str]:
     return command
 
 
-def _launch(campaign: Campaign) -> tuple[int | None, list[SentSignal]]:
-    """Start or resume the run, and send signals until the coordinator ends.
+def _launch(campaign: Campaign) -> int | None:
+    """Start or resume the run, and send signals until its commands end; record their problems.
 
     Returns
     -------
-    Its exit code, None if it hung, and the signals.
+    The exit code that states whether the run is complete: of its only command, or of the merge
+    after several tasks; None if a command hung.
     """
     ranks = campaign.dice.randint(1, campaign.max_ranks)
-    campaign.worlds.append(ranks)
-    sent: list[SentSignal] = []
-    log = campaign.folder / f"launch-{len(campaign.worlds)}.log"
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
-            _command(campaign, campaign.run, ranks),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        ) as process,
-    ):
+    commands = [_predict(campaign, campaign.run, ranks)]
+    campaign.worlds.append(f"{ranks}")
+    if campaign.max_tasks:
+        commands = _tasks(campaign, ranks)
+        campaign.worlds[-1] = f"{len(commands)}x{ranks}"
+    code: int | None = None
+    with ExitStack() as stack:
+        started = [_start(campaign, stack, number, words) for number, words in enumerate(commands)]
         try:
-            code = _signal_until_end(campaign, process, sent)
+            _signal_until_end(campaign, started)
         except BaseException:
-            process.kill()  # all its processes end with it
+            for one in started:
+                one.process.kill()  # all its processes end with it
             raise
-        campaign.sent += sent
-        if left := wait_for_empty_session(process.pid, ORPHAN_S):
-            campaign.problems.append(f"{len(left)} processes outlive the coordinator: {left}")
-    if code == 1 and b"Could not import runpy module" in log.read_bytes():
-        code = -signal.SIGINT  # it hit the interpreter, before the command
-    return code, sent
+        for one in started:
+            code = _end(campaign, one)
+    if campaign.max_tasks and not campaign.problems:
+        code = _call(campaign, "merge", str(campaign.run.root), "--then-rescue", "--quiet")
+        if code not in {0, 2}:
+            campaign.problems.append(f"{campaign.run.root}: the merge ended with exit code {code}")
+    return code
 
 
-def _signal_until_end(
-    campaign: Campaign, process: subprocess.Popen[bytes], sent: list[SentSignal]
-) -> int | None:
-    timeout = 60.0 + 20.0 * campaign.usual
-    while True:
-        pause = campaign.dice.uniform(0.0, 0.4 * campaign.usual)
-        try:
-            return process.wait(pause if campaign.signals_left else timeout)
-        except subprocess.TimeoutExpired:
-            if not campaign.signals_left:
-                process.send_signal(signal.SIGABRT)  # its log then shows the stacks
-                return None
-        chosen = choose_signal(processes_of(process.pid), campaign.dice, stops=campaign.stops)
-        one = chosen and send_signal(*chosen, process.pid)
-        if one:
-            sent.append(one)
+def _tasks(campaign: Campaign, ranks: int) -> list[list[str]]:
+    """Return the commands of all tasks of a round, some of them twice."""
+    dice, n_tasks = campaign.dice, campaign.dice.randint(1, campaign.max_tasks)
+    numbers = [n for n in range(n_tasks) for _ in range(2 if dice.random() < _TWICE else 1)]
+    common = ["--devices", f"cpu:{ranks}", "--copy-after", str(COPY_AFTER_S), "--quiet"]
+    return [
+        ["work", str(campaign.run.root), "--task", f"{number}/{n_tasks}", *common]
+        for number in numbers
+    ]
+
+
+def _start(campaign: Campaign, stack: ExitStack, number: int, words: Sequence[str]) -> _Started:
+    log = campaign.folder / f"launch-{len(campaign.worlds)}-{number}.log"
+    return _Started(stack.enter_context(_popen(campaign, log, words)), log)
+
+
+def _signal_until_end(campaign: Campaign, started: Sequence[_Started]) -> None:
+    """Send signals to random processes, until all commands have ended or one hangs."""
+    deadline = time.monotonic() + 60.0 + 20.0 * campaign.usual
+    while alive := [one for one in started if one.process.poll() is None]:
+        if not campaign.signals_left:
+            try:
+                alive[0].process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return
+            continue
+        time.sleep(campaign.dice.uniform(0.0, 0.4 * campaign.usual))
+        one = campaign.dice.choice(alive)
+        if sent := _signal(campaign, one.process.pid):
+            one.sent.append(sent)
             campaign.signals_left -= 1
+            deadline = time.monotonic() + 60.0 + 20.0 * campaign.usual
+
+
+def _signal(campaign: Campaign, session: int) -> SentSignal | None:
+    dice = campaign.dice
+    if campaign.max_tasks and dice.random() < _FREEZE:
+        return freeze_session(session, dice.uniform(0.0, 2.0 * COPY_AFTER_S))
+    chosen = choose_signal(processes_of(session), dice, stops=campaign.stops)
+    return chosen and send_signal(*chosen, session)
+
+
+def _end(campaign: Campaign, one: _Started) -> int | None:
+    """Record the end of a command and its problems; return its exit code, None if it hung."""
+    code = one.process.poll()
+    if code is None:
+        one.process.send_signal(signal.SIGABRT)  # its log then shows the stacks
+    campaign.sent += one.sent
+    if left := wait_for_empty_session(one.process.pid, ORPHAN_S):
+        campaign.problems.append(f"{len(left)} processes outlive the coordinator: {left}")
+    if code == 1 and b"Could not import runpy module" in one.log.read_bytes():
+        code = -signal.SIGINT  # it hit the interpreter, before the command
+    campaign.problems += end_problems(campaign.run, code, one.sent)
+    return code
 
 
 def end_problems(run: RunDirectory, code: int | None, sent: Sequence[SentSignal]) -> list[str]:
@@ -222,15 +335,21 @@ def end_problems(run: RunDirectory, code: int | None, sent: Sequence[SentSignal]
 def _check_complete_run(campaign: Campaign, ledger: Ledger) -> None:
     """Check the complete run; resume it once more and check that nothing changes."""
     run, problems = campaign.run, campaign.problems
+    if campaign.max_tasks and list(run.parts.rglob("*.tmp")):
+        # A task that was killed before its first heartbeat counts as working for this time; then
+        # a merge removes its temporary files.
+        time.sleep(LOST_S)
+        _require(campaign, "merge", str(run.root), "--quiet")
     campaign.rows = count_rows(run)
     if any(campaign.rows[1:4]):
         problems.append(f"rows of {run.root}: {campaign.rows}")
     problems += folder_problems(run)
     problems += table_problems(campaign.undisturbed, run)
+    if campaign.bundle == "mini":  # mini-deep has rounding
+        problems += byte_problems(campaign.undisturbed, run)
     tables = {path: path.read_bytes() for path in run.root.glob("*.tsv")}
-    code = subprocess.run(
-        _command(campaign, run, campaign.dice.randint(1, campaign.max_ranks)), check=False
-    ).returncode
+    ranks = campaign.dice.randint(1, campaign.max_ranks)
+    code = _call(campaign, *_predict(campaign, run, ranks))
     if code != 0:
         problems.append(f"{run.root}: a resume of the complete run ended with exit code {code}")
     problems += ledger.problems()
@@ -239,3 +358,4 @@ def _check_complete_run(campaign: Campaign, ledger: Ledger) -> None:
         for path, content in tables.items()
         if not path.exists() or path.read_bytes() != content
     ]
+    problems += [f"{path}: temporary file left" for path in campaign.temporary.iterdir()]

@@ -20,6 +20,9 @@ _SCORE = 2e-4
 _VECTOR = 2e-3
 """Tolerance of vectors, relative to their length: float16 rounding. Rows differ by 0.18 or more."""
 
+_BYTE_EQUAL = {".tsv", ".fasta", ".bed", ".gff3", ".bedgraph"}
+"""Endings of the outputs that do not depend on the course of a run of mini."""
+
 _SCORES = {"score", "probability", "fdr", "score1", "score2", "max_score_0", "max_score_1"}
 
 
@@ -100,6 +103,16 @@ def table_problems(undisturbed: RunDirectory, run: RunDirectory) -> Iterator[str
         for difference in _differences(wanted, run.root / wanted.name):
             yield f"{run.root / wanted.name}: {difference}"
     yield from _vector_problems(undisturbed.embeddings, run.embeddings)
+
+
+def byte_problems(undisturbed: RunDirectory, run: RunDirectory) -> Iterator[str]:
+    """Compare the bytes of all tables and sequences with those of an undisturbed run."""
+    for wanted in sorted(undisturbed.root.iterdir()):
+        found = run.root / wanted.name
+        if wanted.suffix in _BYTE_EQUAL and not (
+            found.is_file() and found.read_bytes() == wanted.read_bytes()
+        ):
+            yield f"{found}: other bytes than in the undisturbed run"
 
 
 def _differences(wanted: Path, found: Path) -> Iterator[str]:

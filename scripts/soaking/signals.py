@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-Role = Literal["coordinator", "rank", "helper"]
+Role = Literal["coordinator", "rank", "helper", "all"]
 
 _WEIGHTS: dict[Role, int] = {"coordinator": 4, "rank": 9, "helper": 2}
 _SIGNALS: dict[Role, list[signal.Signals]] = {
@@ -80,6 +80,20 @@ def send_signal(target: RunProcess, signum: signal.Signals, session: int) -> Sen
     finally:
         os.close(descriptor)
     return SentSignal(target.role, signum)
+
+
+def freeze_session(session: int, seconds: float) -> SentSignal | None:
+    """Stop all processes of a session, and continue them later, as a machine that freezes.
+
+    Returns None if the session has no process.
+    """
+    stopped = list(_pids(session))
+    for pid in stopped:
+        send_signal(RunProcess(pid, "all"), signal.SIGSTOP, session)
+    time.sleep(seconds)
+    for pid in stopped:
+        send_signal(RunProcess(pid, "all"), signal.SIGCONT, session)
+    return SentSignal("all", signal.SIGSTOP) if stopped else None
 
 
 def wait_for_empty_session(session: int, seconds: float) -> list[int]:

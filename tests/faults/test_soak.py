@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import h5py
@@ -20,14 +21,16 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bundle", ["mini-deep", "mini"])
-def test_a_run_of_two_ranks_under_random_signals_completes(bundle, tmp_path):
+@pytest.mark.parametrize(
+    ("bundle", "tasks"), [("mini-deep", ()), ("mini", ()), ("mini", ("--tasks", "2"))]
+)
+def test_a_run_of_two_ranks_under_random_signals_completes(bundle, tasks, tmp_path):
     """The seed differs in each run; a failure prints it."""
     seed = random.SystemRandom().randrange(10**6)
     done = run_captured(
         *(sys.executable, SCRIPTS / "soak.py", "--campaigns", "1", "--seed", str(seed)),
         *("--max-ranks", "2", "--records", "100", "--max-signals", "1", "--folder", tmp_path),
-        *("--bundle", bundle),
+        *("--bundle", bundle, *tasks),
         timeout=110,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -127,6 +130,15 @@ def test_a_changed_score_is_found_and_rounding_is_not(name, checks, undisturbed_
         assert len(found) == n_problems, found
 
 
+def test_other_bytes_are_found(checks, copy_of_run, undisturbed):
+    run, alone = RunDirectory(copy_of_run), RunDirectory(undisturbed)
+    assert not list(checks.byte_problems(alone, run))
+    run.extract("viral").unlink()
+    run.windows.write_bytes(run.windows.read_bytes().replace(b"scored", b"Scored", 1))
+    found = [problem.partition(":")[0] for problem in checks.byte_problems(alone, run)]
+    assert found == [str(run.extract("viral")), str(run.windows)]
+
+
 def test_changed_vectors_are_found(checks, copy_of_run, undisturbed):
     with h5py.File(copy_of_run / "embeddings.h5", "r+") as file:
         file["embeddings"][5] = file["embeddings"][6]
@@ -158,6 +170,20 @@ def test_a_temporary_file_is_found(checks, copy_of_run):
 def test_an_exit_code_without_a_matching_signal_is_a_problem(code, sent, wrong, campaign, signals):
     given = [signals.SentSignal(role, signal.Signals[name]) for role, name in map(str.split, sent)]
     assert bool(campaign.end_problems(RunDirectory(Path("run")), code, given)) == wrong
+
+
+def test_a_frozen_session_is_continued(signals):
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        state = Path(f"/proc/{other.pid}/stat")
+        states = []
+        watch = threading.Timer(0.3, lambda: states.append(state.read_text().split()[2]))
+        watch.start()
+        assert str(signals.freeze_session(other.pid, 0.6)) == "all SIGSTOP"
+        watch.join()
+        assert states == ["T"]
+        os.kill(other.pid, signal.SIGTERM)
+        assert other.wait(20) == -signal.SIGTERM
+    assert signals.freeze_session(other.pid, 0.0) is None
 
 
 def test_a_process_of_another_session_gets_no_signal(signals):
