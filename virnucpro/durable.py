@@ -48,6 +48,33 @@ def remove_unfinished(folder: Path, owned: Callable[[str], bool]) -> None:
             path.unlink(missing_ok=True)
 
 
+@contextmanager
+def output_folder(path: Path) -> Iterator[None]:
+    """Create the output folder `path` in the block.
+
+    Raises
+    ------
+    RunError
+        If the folder cannot be there: a part of its path is a file or a folder of the kernel.
+    """
+    try:
+        yield
+    # FileNotFoundError: the parent exists, but it is one of the kernel's folders
+    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        why = f"{error.strerror}: {error.filename}"
+        if Path(error.filename).is_symlink():
+            why = f"{error.filename} is a symbolic link without a target"
+        raise RunError(
+            f"{path}: no folder can be created here ({why}). Choose another output folder."
+        ) from None
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder, and its parents, if it is missing; errors as for `output_folder`."""
+    with output_folder(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Sync a folder to disk, so that new and renamed files in it survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

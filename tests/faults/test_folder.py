@@ -9,6 +9,7 @@ from cases import slow
 import virnucpro
 from virnucpro.cli.main import main
 from virnucpro.errors import RunError
+from virnucpro.launch import LauncherOrchestrator
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.writer import ShardWriter
 
@@ -60,8 +61,12 @@ def test_a_folder_of_other_files_is_refused(tmp_path, few_fasta, called):
 
 @pytest.mark.parametrize("folder", ["/proc/run", "/proc/no/run", "/dev/null/run", "/dev/null/a/b"])
 def test_a_folder_of_the_kernel_is_refused(few_fasta, folder, capsys):
-    with pytest.raises(RunError, match=f"^{folder}: no folder can be created here .*Choose"):
-        virnucpro.classify(few_fasta, outdir=folder)
+    for call in (
+        lambda: virnucpro.classify(few_fasta, outdir=folder),
+        lambda: LauncherOrchestrator().launch(few_fasta.parent, folder, "cpu:1", few_fasta.name),
+    ):
+        with pytest.raises(RunError, match=f"^{folder}: no folder can be created here .*Choose"):
+            call()
     assert main(["predict", str(few_fasta), "-o", folder]) == 1
     assert f"{folder}: no folder can be created here" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
 from virnucpro.dispatch.worker import file_of
-from virnucpro.durable import refuse_links
+from virnucpro.durable import make_folder, refuse_links
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
@@ -153,6 +153,8 @@ class LauncherOrchestrator:
         ------
         UsageError, InputError, DeviceError
             If no file matches, an option is invalid, or no device is available.
+        RunError
+            If the output folder cannot be there.
         RunLockedError
             If another launch uses the output folder.
         WorkerError
@@ -277,7 +279,7 @@ class LauncherOrchestrator:
         """Process the files of this process; its table, lock and logs are in the folder `own`."""
         logs, tasks = own / LOGS_NAME, plan.target / TASKS_NAME
         refuse_links((*([] if own == plan.target else [tasks, own]), logs, *logs.glob("*.log")))
-        own.mkdir(parents=True, exist_ok=True)
+        make_folder(own)
         files, allocator = plan.files, self.resource_allocator
         usable = [path for path in files if not plan.found[path]]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))

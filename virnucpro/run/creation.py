@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from virnucpro.durable import output_folder
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.registry import config_of, need_torch
-from virnucpro.errors import RunError, RunExistsError, UsageError
+from virnucpro.errors import RunExistsError, UsageError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests
@@ -95,17 +96,12 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
 
 def _make_folder(run: RunDirectory) -> bool:
     """Create the run folder and return True; return False if the folder exists already."""
-    try:
+    with output_folder(run.root):
         run.root.parent.mkdir(parents=True, exist_ok=True)
-        run.root.mkdir()
-    # FileNotFoundError: the parent exists, but it is one of the kernel's folders
-    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
-        if run.root.exists() or run.root.is_symlink():
+        try:
+            run.root.mkdir()
+        except FileExistsError:
             return False
-        raise RunError(
-            f"{run.root}: no folder can be created here ({error.strerror}: {error.filename}). "
-            "Choose another output folder."
-        ) from None
     return True
 
 

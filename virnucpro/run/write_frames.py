@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from virnucpro.console import say
-from virnucpro.durable import remove_unfinished, write_file
+from virnucpro.durable import make_folder, remove_unfinished, write_file
 from virnucpro.errors import UsageError
 from virnucpro.run.job import Inputs, inputs_of, require_inputs
 from virnucpro.run.options import FramesOptions
@@ -57,7 +57,7 @@ def write_frames(
             index = build_index(Path(own) / "index", [name], spec, rules=rules)
             for warning in index.warnings:
                 say(f"warning: {'' if warning.startswith(f'{name}: ') else f'{name}: '}{warning}")
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             remove_unfinished(folder, {path.name for path in paths}.__contains__)
             write_frames_files(index, *paths)
         yield from paths

@@ -10,7 +10,7 @@ from typing import Any, Final
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.compute.predict import predict
-from virnucpro.durable import write_bytes
+from virnucpro.durable import make_folder, write_bytes
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -86,7 +86,7 @@ def evaluate(
             reporter.warn(warning)
     tables = {name: _by_length(name, table, fragments, reporter) for name, table in others.items()}
     outdir = execution.outdir
-    outdir.mkdir(parents=True, exist_ok=True)
+    make_folder(outdir)
     advice = "Wait for it, or choose another folder."
     with folder_lock(outdir / "evaluation.lock", advice) if execution.lock else nullcontext():
         results = outdir / "evaluation.json"

@@ -15,7 +15,7 @@ import numpy as np
 from virnucpro import __version__
 from virnucpro.arrays import BoolArray, Float32Array
 from virnucpro.compute.predict import predict
-from virnucpro.durable import remove_unfinished, write_bytes
+from virnucpro.durable import make_folder, remove_unfinished, write_bytes
 from virnucpro.errors import RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
@@ -81,7 +81,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     folder = execution.outdir
     settings = _settings(training, model, genomes)
     _refuse_foreign(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     advice = "Wait for it, or choose another output folder."
     with folder_lock(folder / _LOCK, advice) if execution.lock else nullcontext():
         _prepare(folder, settings, execution)
