@@ -220,6 +220,20 @@ def lacks_bgzf_end(path: str) -> bool:
     return False
 
 
+_CRAM_TAIL: Final = 38
+_CRAM_END: Final = b"\xe0EOF"
+"""In the last 38 bytes of CRAM since version 2.1. Source: CRAM specification, EOF container."""
+
+
+def _check_cram_end(path: str) -> None:
+    """Raise OSError for CRAM without its last container, which pysam checks in BAM alone."""
+    with Path(path).open("rb") as stream:
+        has_end = stream.read(6) >= b"CRAM\2\1"
+        stream.seek(-_CRAM_TAIL, os.SEEK_END)
+        if has_end and _CRAM_END not in stream.read():
+            raise OSError("no container that ends CRAM; the file is probably cut off")
+
+
 MAX_RECORD = 1_000_000_000
 """Default limit of the letters of one record, which all are in memory at once."""
 WHITE_SPACE: Final = b" \t\n\r\v\f"
@@ -467,6 +481,8 @@ def split_alignments(path: Input) -> Iterator[Entry]:
     name = ""
     try:
         with pysam.AlignmentFile(path, "r", check_sq=False) as file:
+            if file.is_cram:
+                _check_cram_end(path)
             for read in file.fetch(until_eof=True):
                 if read.is_secondary or read.is_supplementary:
                     continue

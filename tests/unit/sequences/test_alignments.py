@@ -99,6 +99,13 @@ def test_mates_apart_are_refused(lines, message, tmp_path):
         list(read_pairs([written(tmp_path, "bam", lines)]))
 
 
+def test_cram_that_is_cut_between_containers_is_refused(tmp_path):
+    path = Path(written(tmp_path, "cram", [line("a", 4)]))
+    path.write_bytes(path.read_bytes()[:-38])  # the last container has no reads
+    with pytest.raises(InputError, match="no container that ends CRAM; the file is probably cut"):
+        list(read_records(str(path)))
+
+
 def test_files_that_cannot_be_read_are_refused(tmp_path, monkeypatch):
     path = written(tmp_path, "bam", [line("a", 4)] * 5000)
     content = Path(path).read_bytes()
