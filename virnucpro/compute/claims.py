@@ -244,8 +244,9 @@ def claim_copies(
     """Yield unfinished units of workers that seem to have failed, after a new claim on each.
 
     A unit is copied if its last claim is older than `COPY_AFTER_S` and three times the time of a
-    unit, or if this worker claimed it before it was restarted. The function waits until every
-    claimed unit in its strides is done or copied.
+    unit, or if this worker claimed it before it was restarted. A claim that lies as far in the
+    future counts as old: the clock was set back. The function waits until every claimed unit in its
+    strides is done or copied.
 
     Parameters
     ----------
@@ -261,16 +262,17 @@ def claim_copies(
     shortest, longest = _PATIENCE_S
     pause = first = min(shortest, share.copy_after / 4)
     while watched:
-        latest = claims.server_time() - max(share.copy_after, _UNIT_TIMES * unit_seconds())
+        now, limit = claims.server_time(), max(share.copy_after, _UNIT_TIMES * unit_seconds())
         waiting = []
         rest = longest  # seconds until the next claim is old enough
         for unit in watched:
             claim = claims.unfinished(unit)
             if claim is None:
                 continue
-            young = not claim.own and claim.claimed_at > latest
+            age = now - claim.claimed_at
+            young = not claim.own and abs(age) < limit
             if young:
-                rest = min(rest, claim.claimed_at - latest)
+                rest = min(rest, limit - age)
             if not young and claim.copy == MOST_COPIES and not claim.own:
                 continue
             if not young and (claim.own or claims.take(unit, claim.copy + 1)):

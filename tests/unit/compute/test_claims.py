@@ -168,6 +168,13 @@ def test_young_claims_are_waited_for(worker):
     assert list(copies(*mine, waits=waits)) == [4]
 
 
+def test_a_claim_from_before_the_clock_was_set_back_is_copied(worker):
+    busy, its_claims = worker("0000.00000000")
+    its_claims.take(0)
+    age(busy, 0, -86_400)
+    assert list(copies(*worker("0001.00000000", own=(1,)))) == [0]
+
+
 def test_a_claim_is_copied_as_soon_as_it_is_old_enough(worker):
     """The pauses double up to 60 s, but none is longer than the rest of the wait."""
     busy, its_claims = worker("0000.00000000")
