@@ -43,7 +43,8 @@ class PartState:
     host
         Name of the machine; "" before the first heartbeat.
     age
-        Seconds since the last heartbeat, by the clock of the file server.
+        Seconds since the last heartbeat, by the clock of the file server; seconds until it, if the
+        clock was set back.
     ranks
         Last known status of each worker, as in status.json.
     problem
@@ -68,7 +69,7 @@ def part_states(run: RunDirectory) -> list[PartState]:
     if not parts:
         return []
     now = _server_time(run) or max(seen for seen, _ in parts)
-    return [_with_age(part, max(0.0, now - seen)) for seen, part in parts]
+    return [_with_age(part, abs(now - seen)) for seen, part in parts]
 
 
 def settled_parts(

@@ -36,7 +36,9 @@ def test_a_part_is_lost_after_its_last_heartbeat(run):
     beat(run, "0000.00000000")
     beat(run, "0001.00000000", age=LOST_S + 5)
     beat(run, "0002.00000000", age=LOST_S + 5, running=False)
-    assert states(part_states(run)) == {"0000": "working", "0001": "lost", "0002": "ended"}
+    beat(run, "0003.00000000", age=-LOST_S - 5)  # the clock was set back
+    expected = {"0000": "working", "0001": "lost", "0002": "ended", "0003": "lost"}
+    assert states(part_states(run)) == expected
 
 
 def test_a_part_is_lost_at_once_if_its_process_was_killed_here(run, monkeypatch):
