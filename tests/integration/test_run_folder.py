@@ -250,6 +250,14 @@ def test_status_reports_a_run_that_reads_its_input(tmp_path, capsys):
     assert status(folder, capsys)["state"] == "complete"
 
 
+@pytest.mark.parametrize("command", ["aggregate", "merge", "rescore", "rescue"])
+def test_the_temporary_table_of_a_killed_process_is_removed(run, command):
+    left = run / "windows.tsv.123-abcdef12.tmp"
+    left.touch()
+    assert main([command, str(run), "-q"]) == 0
+    assert not left.exists()
+
+
 def test_frames_removes_the_temporary_files_of_a_killed_process(gene, tmp_path):
     left = tmp_path / "gene_chunked500.fa.123-abcdef12.tmp"
     left.touch()

@@ -148,7 +148,8 @@ class Run:
 def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
     """Yield an existing run, without reading its inputs; hold the run's lock.
 
-    With ``lock=False`` no lock is held; no other process may write the run meanwhile.
+    Temporary files of killed processes are removed, as by a resume: they may be large tables. With
+    ``lock=False`` no lock is held; no other process may write the run meanwhile.
 
     Raises
     ------
@@ -157,6 +158,7 @@ def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
     """
     manifest = read_manifest(paths)
     with run_lock(paths, lock=lock):
+        paths.remove_unfinished()
         yield opened(paths, manifest)
 
 
