@@ -117,13 +117,15 @@ def read_blocks(path: Input) -> Iterator[bytes]:
         signature = _read(raw, _SIGNATURE_BYTES, path)
         first = signature + _read(raw, _BLOCK_BYTES, path)
         plain = chain([first], iter(lambda: _read(raw, _BLOCK_BYTES, path), b""))
-        compression = next(
-            (name for start, name in _SIGNATURES.items() if signature.startswith(start)), None
-        )
+        compression = _compression(signature)
         if compression is None:
             yield from filter(None, plain)
         else:
             yield from _decompress(plain, compression, path)
+
+
+def _compression(start: bytes) -> str | None:
+    return next((name for first, name in _SIGNATURES.items() if start.startswith(first)), None)
 
 
 def _open(path: Input, stack: ExitStack) -> BinaryIO:
@@ -476,6 +478,13 @@ def split_alignments(path: Input) -> Iterator[Entry]:
         raise InputError(
             f"{path}: alignments can be read from a file on disk only; give its path, or a stream "
             "of samtools fastq"
+        )
+    with Path(path).open("rb") as stream:
+        compression = _compression(stream.read(_SIGNATURE_BYTES))
+    if compression not in {None, "gz"}:  # pysam would end the process at xz
+        raise InputError(
+            f"{path}: alignments can be compressed with gzip only, not {compression}; decompress "
+            "the file"
         )
     quiet = pysam.set_verbosity(0)  # its errors are raised here
     name = ""

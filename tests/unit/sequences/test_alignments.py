@@ -1,6 +1,8 @@
 """Reads of SAM, BAM and CRAM files."""
 
+import bz2
 import io
+import lzma
 import re
 import sys
 from pathlib import Path
@@ -97,6 +99,14 @@ def test_mates_of_a_collated_file_are_joined(tmp_path):
 def test_mates_apart_are_refused(lines, message, tmp_path):
     with pytest.raises(InputError, match=message):
         list(read_pairs([written(tmp_path, "bam", lines)]))
+
+
+@pytest.mark.parametrize("module", [bz2, lzma])
+def test_sam_that_pysam_cannot_decompress_is_refused(module, tmp_path):
+    path = tmp_path / "reads.sam.packed"
+    path.write_bytes(module.compress((HEADER + line("a", 4)).encode()))
+    with pytest.raises(InputError, match=r"compressed with gzip only, not .*; decompress"):
+        list(read_records(str(path)))
 
 
 def test_cram_that_is_cut_between_containers_is_refused(tmp_path):
