@@ -504,7 +504,7 @@ def split_alignments(path: Input) -> Iterator[Entry]:
                     (letters or "").encode(),
                     None if qualities is None else bytes(qualities).translate(_AS_FASTQ),
                 )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, NotImplementedError) as error:  # the last: BAM in plain gzip
         after = f" after read {shortened(name)}" if name else ""
         raise InputError(
             f"{path}: the alignments cannot be read{after} ({error}); repair the file, or give "

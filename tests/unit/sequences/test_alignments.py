@@ -1,6 +1,7 @@
 """Reads of SAM, BAM and CRAM files."""
 
 import bz2
+import gzip
 import io
 import lzma
 import re
@@ -106,6 +107,13 @@ def test_sam_that_pysam_cannot_decompress_is_refused(module, tmp_path):
     path = tmp_path / "reads.sam.packed"
     path.write_bytes(module.compress((HEADER + line("a", 4)).encode()))
     with pytest.raises(InputError, match=r"compressed with gzip only, not .*; decompress"):
+        list(read_records(str(path)))
+
+
+def test_bam_in_plain_gzip_is_refused(tmp_path):
+    path = Path(written(tmp_path, "bam", [line("a", 4)]))
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())))  # no blocks of BGZF
+    with pytest.raises(InputError, match=r"the alignments cannot be read .*give FASTQ"):
         list(read_records(str(path)))
 
 
