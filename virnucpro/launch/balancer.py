@@ -147,16 +147,17 @@ class LoadBalancer:
     def get_summary_stats(self) -> dict[str, Any]:
         """Return the counts of the launch as a dict.
 
-        Numbers of files: completed (files with any status), successful, partial, failed. Times in
-        seconds: seconds (elapsed), total_duration (input), total_processing_time. Other keys:
+        Numbers of files: completed (with any status but left), successful, partial, failed. Times
+        in seconds: seconds (elapsed), total_duration (input), total_processing_time. Other keys:
         overall_rtf, speedup, gpu_stats (see `get_per_gpu_stats`), error_count (failed files, plus
         failures of workers and retries).
         """
         successful = sum(outcome.complete for outcome in self.results)
         partial = sum(outcome.status is FileStatus.PARTIAL for outcome in self.results)
-        failed = len(self.results) - successful - partial
+        completed = sum(outcome.status is not FileStatus.LEFT for outcome in self.results)
+        failed = completed - successful - partial
         return {
-            "completed": len(self.results),
+            "completed": completed,
             "successful": successful,
             "partial": partial,
             "failed": failed,

@@ -114,7 +114,8 @@ def test_a_file_in_no_share_is_left(tmp_path):
         table_of(tmp_path, task, [tmp_path / str(task)]).end()
     files = [tmp_path / name for name in ("0", "1", "new")]
     join_tables(tmp_path, tmp_path, files, {}, 2)
-    assert json.loads((tmp_path / "launch.json").read_text())["exit_code"] == 2
+    content = json.loads((tmp_path / "launch.json").read_text())
+    assert [content[name] for name in ("exit_code", "completed", "failed")] == [2, 2, 0]
     assert rows(tmp_path)[2]["status"] == "left"
     assert "added during the launch" in rows(tmp_path)[2]["error"]
 
