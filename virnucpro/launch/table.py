@@ -346,6 +346,7 @@ def _plain(outcome: FileResult) -> dict[str, Any]:
 
 _KEYS = {"exit_code", "files", "seconds", "troubles"}
 """Entries of a launch.json that its readers need."""
+_MOST_TASKS = 10**6
 
 Tables = Mapping[int, Mapping[str, Any]]
 """Content of each task's launch.json, by number of the task."""
@@ -377,10 +378,13 @@ def _read_table(path: Path, advice: str = "rerun the launch to rewrite it") -> M
         raise UsageError(f"{path} is not a regular file: remove it and {advice}.")
     try:
         content: Any = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged ({error}): {advice}.") from error
     if not (isinstance(content, dict) and content.keys() >= _KEYS):
         raise UsageError(f"{path} is damaged (entries are missing): {advice}.")
+    tasks = content.get("tasks", 0)
+    if not (isinstance(tasks, int) and 0 <= tasks <= _MOST_TASKS):
+        raise UsageError(f"{path} is damaged (tasks: {shortened(repr(tasks))}): {advice}.")
     return content
 
 

@@ -256,7 +256,9 @@ def test_status_reads_the_table_of_a_launch(tmp_path, called):
     LaunchTable(tmp_path, tmp_path, [tmp_path / "a"], {}, LoadBalancer([0])).begin()
     assert "launch, stopped: 1 file: 1 left" in called("status", tmp_path, code=2).stdout
     assert json.loads(called("status", "--json", tmp_path, code=2).stdout)["left"] == 1
-    for damaged in ("{}", '{"files": ['):
+    entries = dict.fromkeys(("exit_code", "files", "seconds", "troubles"))
+    wrong = [json.dumps({**entries, "tasks": tasks}) for tasks in (10**30, [1])]
+    for damaged in ("{}", '{"files": [', "[" * 100_000, *wrong):
         (tmp_path / "launch.json").write_text(damaged)
         assert "damaged" in called("status", tmp_path, code=64).stderr
 
