@@ -323,9 +323,10 @@ def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path
     printed = called("report", out, "-o", tmp_path / "all.html", code=1).stderr
     assert "one.fa: failed: why one" in printed
     assert "none of the runs has tables" in printed
-    (out / "launch.json").write_text("{")
-    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
-    assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
+    for damaged in ("{", '{"files": [], "tasks": [1]}'):
+        (out / "launch.json").write_text(damaged)
+        assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
+        assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
 
 
 def with_candidates(run, wanted):

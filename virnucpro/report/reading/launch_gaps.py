@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,6 +101,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
         content["files"]
+        index(content.get("tasks", 0))
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, error) from error
     return content
