@@ -274,8 +274,7 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     (tmp_path / "a/begun").mkdir()
     (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
     predicted(small_fasta, tmp_path / "a/removed.fa", "--no-report")  # no longer a file of it
-    files = [{"file": "/in/out", "status": "done", "error": ""}]
-    (tmp_path / "a/launch.json").write_text(json.dumps({"input_dir": "/in", "files": files}))
+    (tmp_path / "a/launch.json").write_text(table_of({"/in/out": "done"}))
     path = tmp_path / "all.html"
     folders = [str(tmp_path / "a"), str(tmp_path / "b/out"), str(run.root)]
     printed = called("report", *folders, "-o", path, "-q", code=0).stderr
@@ -287,14 +286,22 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert "in 3 samples" in words_of(path)
 
 
-def launched(tmp_path, **statuses):
-    """Write the table of a launch of files with these statuses."""
+def table_of(statuses):
+    """Return the table of a launch of files with these statuses."""
+    empty = {"gpu": None, "seconds": None, "attempts": 0, "result": {}, "details": ""}
     files = [
-        {"file": f"/in/{name}.fa", "status": status, "error": f"why {name}"}
+        {"file": name, "status": status, "error": f"why {Path(name).stem}", **empty}
         for name, status in statuses.items()
     ]
+    content = {"input_dir": "/in", "exit_code": 2, "seconds": 1, "troubles": [], "files": files}
+    return json.dumps(content)
+
+
+def launched(tmp_path, **statuses):
+    """Write the table of a launch of files with these statuses."""
     (tmp_path / "out").mkdir(exist_ok=True)
-    (tmp_path / "out/launch.json").write_text(json.dumps({"input_dir": "/in", "files": files}))
+    names = {f"/in/{name}.fa": status for name, status in statuses.items()}
+    (tmp_path / "out/launch.json").write_text(table_of(names))
     return tmp_path / "out"
 
 
@@ -323,10 +330,9 @@ def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path
     printed = called("report", out, "-o", tmp_path / "all.html", code=1).stderr
     assert "one.fa: failed: why one" in printed
     assert "none of the runs has tables" in printed
-    for damaged in ("{", '{"files": [], "tasks": [1]}'):
-        (out / "launch.json").write_text(damaged)
-        assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
-        assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
+    (out / "launch.json").write_text(table_of({"/elsewhere/a.fa": "done"}))
+    assert main(["report", str(out), "-o", str(tmp_path / "all.html")]) == 1
+    assert f"{out / 'launch.json'} is damaged" in capsys.readouterr().err
 
 
 def with_candidates(run, wanted):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from virnucpro.console import counted, say
-from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver, WorkerTrouble
+from virnucpro.launch.results import FileResult, ResultQueue, RunOver, WorkerTrouble
+from virnucpro.launch_dir import FileStatus
 
 SILENCE_S = 2.0
 """Interval in seconds of the calls of `silence_callback` while no result arrives."""

@@ -21,11 +21,11 @@ from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
 from virnucpro.launch.balancer import LoadBalancer, ResultPrinter
 from virnucpro.launch.detector import GPUDetector
-from virnucpro.launch.results import FileResult, FileStatus, WorkerTrouble
+from virnucpro.launch.results import FileResult, WorkerTrouble
 from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import FileShare, LaunchReport, LaunchTable, join_tables
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
-from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES, TASKS_NAME
+from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES, TASKS_NAME, FileStatus
 from virnucpro.machine import usable_cpus, usable_memory
 from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 

@@ -10,36 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from virnucpro.console import CONTROL, encoded_file_name
+from virnucpro.launch_dir import FileStatus
 
 MAX_DEPTH = 32
 """Maximum number of nested levels (dicts, lists) in a worker's result."""
 
 _QUALIFIED_CLASS = re.compile(r"(?:[\w.]+\.)?(\w+): ")
-
-
-class FileStatus(StrEnum):
-    """Status of an input file in the result table."""
-
-    DONE = "done"
-    SKIPPED = "skipped"
-    """An earlier launch has already processed the file."""
-    PARTIAL = "partial"
-    """The worker returned an incomplete result."""
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    LEFT = "left"
-    """The launch ended before the file was started or finished."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether a worker returned a result for the file, complete or partial."""
-        return self in {FileStatus.DONE, FileStatus.SKIPPED, FileStatus.PARTIAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +57,7 @@ class FileResult:
     @property
     def complete(self) -> bool:
         """Whether the file is completely processed, by this launch or an earlier launch."""
-        return self.status in {FileStatus.DONE, FileStatus.SKIPPED}
+        return self.status.complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from virnucpro.errors import UsageError
 from virnucpro.launch.allocator import TaskQueue
 from virnucpro.launch.results import (
     FileResult,
-    FileStatus,
     ResultQueue,
     RunOver,
     WorkerTrouble,
     plain_result,
     reason_of,
 )
+from virnucpro.launch_dir import FileStatus
 from virnucpro.runtime.devices import Device
 
 _TERMINATE_INTERVAL_S = 0.05

@@ -23,18 +23,27 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 from virnucpro.console import counted, printable, say, shortened
 from virnucpro.durable import write_file
-from virnucpro.errors import UsageError
+from virnucpro.errors import StoreError
 from virnucpro.folder_lock import is_held
 from virnucpro.launch.balancer import LoadBalancer
-from virnucpro.launch.results import FileResult, FileStatus, Throttle, cell, encoded, file_cell
-from virnucpro.launch_dir import JSON_NAME, LOCK_NAME, MERGED_NAMES, TSV_NAME, task_folder
+from virnucpro.launch.results import FileResult, Throttle, cell, encoded, file_cell
+from virnucpro.launch_dir import (
+    JSON_NAME,
+    LOCK_NAME,
+    MERGED_NAMES,
+    TSV_NAME,
+    FileStatus,
+    read_table,
+    read_tables,
+    task_folder,
+)
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
@@ -344,10 +353,6 @@ def _plain(outcome: FileResult) -> dict[str, Any]:
     return plain
 
 
-_KEYS = {"exit_code", "files", "seconds", "troubles"}
-"""Entries of a launch.json that its readers need."""
-_MOST_TASKS = 10**6
-
 Tables = Mapping[int, Mapping[str, Any]]
 """Content of each task's launch.json, by number of the task."""
 
@@ -370,40 +375,6 @@ class FileShare:
     def folder(self, target: Path) -> Path:
         """Return the folder of the share's table, lock and logs in the output folder `target`."""
         return task_folder(target, self.number, self.count)
-
-
-def _read_table(path: Path, advice: str = "rerun the launch to rewrite it") -> Mapping[str, Any]:
-    """Return the content of a launch.json; raise UsageError with an advice if it is damaged."""
-    if path.exists() and not path.is_file():  # to open a named pipe would block
-        raise UsageError(f"{path} is not a regular file: remove it and {advice}.")
-    try:
-        content: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged ({error}): {advice}.") from error
-    if not (isinstance(content, dict) and content.keys() >= _KEYS):
-        raise UsageError(f"{path} is damaged (entries are missing): {advice}.")
-    tasks = content.get("tasks", 0)
-    if not (isinstance(tasks, int) and 0 <= tasks <= _MOST_TASKS):
-        raise UsageError(f"{path} is damaged (tasks: {shortened(repr(tasks))}): {advice}.")
-    return content
-
-
-def read_tables(target: Path, count: int) -> Tables:
-    """Return the tables of all tasks that have begun.
-
-    Raises
-    ------
-    UsageError
-        If a table is damaged.
-    OSError
-        If a table cannot be read.
-    """
-    found = {}
-    for number in range(count):
-        path = FileShare(number, count).folder(target) / JSON_NAME
-        with suppress(FileNotFoundError):
-            found[number] = _read_table(path, f"rerun task {number}/{count} of the launch")
-    return found
 
 
 def join_tables(
@@ -436,7 +407,7 @@ def join_tables(
             before, tables = tables, read_tables(target, count)
             if _ended(tables) <= _ended(before):
                 return True
-    except (UsageError, OSError) as error:
+    except (StoreError, OSError) as error:
         say(f"error: the tables of all tasks could not be joined: {error}")
         return False
 
@@ -461,8 +432,8 @@ def _write(joined: LaunchTable, tables: Tables) -> None:
 
 
 def _result(plain: Mapping[str, Any]) -> FileResult:
-    fields = {name: value for name, value in plain.items() if name not in {"gpu", "status"}}
-    return FileResult(status=FileStatus(plain["status"]), gpu_id=plain["gpu"], **fields)
+    values = {"gpu_id": plain["gpu"], **plain}
+    return FileResult(**{own.name: values[own.name] for own in fields(FileResult)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,30 +477,19 @@ def read_launch(folder: Path) -> LaunchProgress:
 
     Raises
     ------
-    UsageError
+    StoreError
         If a table is damaged.
     OSError
         If a table cannot be read.
     """
-    content = _read_table(folder / JSON_NAME)
-    count: int = content.get("tasks") or 0
-    shares = [FileShare(number, count) for number in range(count)]
+    count: int = read_table(folder / JSON_NAME).get("tasks") or 0
     # First the lock, then the table: a launch writes its exit code before it releases the lock.
-    folders = [share.folder(folder) for share in shares] or [folder]
+    folders = [task_folder(folder, number, count) for number in range(count)] or [folder]
     running = any(is_held(path / LOCK_NAME) for path in folders)
-    tables = list(read_tables(folder, count).values()) if count else []
-    content = _read_table(folder / JSON_NAME)
-    try:
-        entries = {entry["file"]: entry for entry in content["files"]}
-        entries |= {entry["file"]: entry for table in tables for entry in table["files"]}
-        files = [
-            (entry["file"], FileStatus(entry["status"]), entry["error"])
-            for entry in entries.values()
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{folder / JSON_NAME} is damaged ({error}): rerun the launch to rewrite it."
-        ) from error
+    tables = read_tables(folder, count).values()
+    content = read_table(folder / JSON_NAME)
+    entries = {entry["file"]: entry for table in (content, *tables) for entry in table["files"]}
+    files = [(entry["file"], entry["status"], entry["error"]) for entry in entries.values()]
     exit_code = content["exit_code"]
     ended = "stopped" if exit_code is None else "complete" if exit_code == 0 else "incomplete"
     counts = Counter(status for _, status, _ in files)

@@ -32,9 +32,10 @@ from virnucpro.launch import (
     orchestrator,
     run_multi_gpu,
 )
-from virnucpro.launch.results import FileResult, FileStatus, ResultQueue, RunOver
+from virnucpro.launch.results import FileResult, ResultQueue, RunOver
 from virnucpro.launch.table import FileShare, read_launch, readable
 from virnucpro.launch.worker_spec import accepted_keywords, load_worker
+from virnucpro.launch_dir import FileStatus
 from virnucpro.runtime import watchdog
 from virnucpro.runtime.devices import Device, Gpu
 

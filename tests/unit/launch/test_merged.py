@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from virnucpro.launch.balancer import LoadBalancer
-from virnucpro.launch.results import FileResult, FileStatus
+from virnucpro.launch.results import FileResult
 from virnucpro.launch.table import LaunchTable, MergedOutputs
+from virnucpro.launch_dir import FileStatus
 
 
 def result(folder, number, status=FileStatus.DONE, *, table="seq_name\tcall\n", fasta=None):

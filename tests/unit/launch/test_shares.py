@@ -12,8 +12,9 @@ from samples import read_table
 
 from virnucpro.cli.main import main
 from virnucpro.launch import balancer
-from virnucpro.launch.results import FileResult, FileStatus
-from virnucpro.launch.table import FileShare, LaunchTable, join_tables, read_tables
+from virnucpro.launch.results import FileResult
+from virnucpro.launch.table import FileShare, LaunchTable, join_tables
+from virnucpro.launch_dir import FileStatus, read_tables
 
 DATA = Path(__file__).parents[2] / "data"
 CONTENTS = {"a": "ok", "b": "partial", "c": "broken", "d": "ok", "e": "again", "f": "number"}

@@ -1,18 +1,15 @@
 """Files of a launch without a result, from its launch.json: what a report over its runs lacks."""
 
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from operator import index
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from virnucpro.console import encoded_file_name
 from virnucpro.errors import StoreError
-from virnucpro.launch_dir import JSON_NAME, TSV_NAME, task_tables
+from virnucpro.launch_dir import JSON_NAME, TSV_NAME, FileStatus, read_table, read_tables
 
-_COMPLETE: Final = {"done", "skipped"}
 _NAMED: Final = 5
 _LONGEST: Final = 240
 _WORDS: Final = {"timed_out": "timed out", "left": "not done"}
@@ -69,46 +66,28 @@ def read_launch_gaps(folder: Path, reported: Collection[Path]) -> LaunchGaps:
     Raises
     ------
     StoreError
-        If the table is damaged.
+        If a table is damaged.
     OSError
-        If it cannot be read.
+        If a table cannot be read.
     """
-    content = _content(folder / JSON_NAME)
-    tables = [content]
-    if count := content.get("tasks"):  # a joined table; those of its tasks may be newer
-        tables += [_content(path) for path in task_tables(folder, count)]
-    entries: dict[str, tuple[str, str, str]] = {}
-    for table in tables:
-        try:
-            source = Path(table.get("input_dir", content["input_dir"]))
-            for entry in table["files"]:
-                name = str(Path(entry["file"]).relative_to(source))
-                entries[name] = (name, str(entry["status"]), str(entry["error"] or ""))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(folder / JSON_NAME, error) from error
+    path = folder / JSON_NAME
+    advice = "rerun the launch to rewrite it, or name the run folders below it"
+    content = read_table(path, advice)
+    entries: dict[str, tuple[str, FileStatus, str]] = {}
+    # The tables of tasks may be newer than the joined one.
+    for table in (content, *read_tables(folder, content.get("tasks") or 0).values()):
+        for entry in table["files"]:
+            try:
+                name = str(Path(entry["file"]).relative_to(table["input_dir"]))
+            except (LookupError, TypeError, ValueError) as error:
+                raise StoreError(f"{path} is damaged ({error}): {advice}.") from error
+            entries[name] = (name, entry["status"], entry["error"])
     gaps = []
     for name, status, why in entries.values():
         known = folder / name in reported
-        if status in _COMPLETE and not known:
+        if status.complete and not known:
             gaps.append((name, "missing", "its run folder has no tables"))
-        elif status not in _COMPLETE and not (status == "partial" and known):
+        elif not status.complete and not (status is FileStatus.PARTIAL and known):
             gaps.append((name, status, why))
-    gaps.sort(key=lambda gap: gap[1] == "left")  # failures first
+    gaps.sort(key=lambda gap: gap[1] == FileStatus.LEFT)  # failures first
     return LaunchGaps(folder, entries.keys(), gaps)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        content["files"]
-        index(content.get("tasks", 0))
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, error) from error
-    return content
-
-
-def _damaged(path: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"{path} is damaged ({type(error).__name__}: {error}): rerun the launch to rewrite it, or "
-        "name the run folders below it"
-    )
