@@ -1,5 +1,6 @@
 """Pack a bundle into one uncompressed tar file; unpack it on a machine without a network."""
 
+import io
 import os
 import shutil
 import tarfile
@@ -15,7 +16,19 @@ from virnucpro.durable import write_file
 from virnucpro.errors import BundleError, UsageError
 
 _MOST_MANIFEST: Final = 1 << 24
-"""Largest size of a packed bundle.json in bytes; that of `mini` has 30 kB."""
+"""Largest size of a packed bundle.json in bytes; that of `mini` has 30 kB.
+
+It also limits a header of long names, which tarfile reads into memory as a whole.
+"""
+
+
+class _ShortReads(io.FileIO):
+    """File that refuses a read of more than `_MOST_MANIFEST` bytes at once."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _MOST_MANIFEST:
+            raise tarfile.ReadError(f"a header of {size} bytes")
+        return super().read(size)
 
 
 def pack_bundle(bundle: Bundle, target: Path) -> int:
@@ -91,7 +104,7 @@ def unpack_bundle(archive: Path, data: DataFolder) -> Bundle:
         raise BundleError(f"{archive}: {problem}. Check the name of the packed bundle.")
     with data.lock():
         try:
-            with tarfile.open(archive, "r:") as tar:
+            with _ShortReads(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
                 name = _install(archive, tar, data)
         except (BundleError, OSError):
             raise

@@ -186,6 +186,14 @@ def test_a_member_of_gigabytes_is_refused(packed, data, extra, behind, problem):
     refused(data, insert(packed, extra, behind=behind), problem)
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("behind", [False, True], ids=["first", "behind a manifest"])
+def test_a_header_of_gigabytes_does_not_fill_the_memory(packed, data, kind, behind):
+    insert(packed, raw(kind, 3 << 30, b"x"), behind=behind)
+    os.truncate(packed, 4 << 30)  # holes: all bytes of the header are there
+    refused(data, packed, "a header of 3221225472 bytes")
+
+
 def test_sizes_and_names_in_pax_headers_are_read(packed, data):
     """As `pack` writes them for files of 8 GiB and more."""
     members = members_of(packed)
