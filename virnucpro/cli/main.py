@@ -222,6 +222,7 @@ _ALTERNATIVES = {
     errno.EPERM: _NOT_WRITABLE,
     errno.ENOTDIR: "a file is where a folder is needed: name the folder of a run",
     errno.EEXIST: _NOT_A_FOLDER,
+    errno.ENAMETOOLONG: "give a shorter path",
 }
 _REPAIRS = {
     errno.ENOSPC: "free disk space",
