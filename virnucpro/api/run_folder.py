@@ -91,7 +91,7 @@ class RunFolder:
 
 
 def _absolute(outdir: object) -> Path:
-    if isinstance(outdir, str | os.PathLike) and os.fspath(outdir) and "\0" not in str(outdir):
+    if isinstance(outdir, str | os.PathLike) and os.fspath(outdir):
         path = Path(outdir).absolute()
         try:
             os.lstat(path)
@@ -99,7 +99,11 @@ def _absolute(outdir: object) -> Path:
             if error.errno == errno.ENAMETOOLONG:
                 name = shortened(str(outdir))
                 raise UsageError(f"the outdir {name} is too long: give a shorter path") from None
-        return path
+            return path
+        except ValueError:  # a NUL, or a character that no file name can have
+            pass
+        else:
+            return path
     raise UsageError(
         f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary one"
     )

@@ -149,6 +149,7 @@ def test_text_and_html_for_people(run, tables):
     [
         ({"resume": True, "force": True}, "give one of them"),
         ({"outdir": ""}, "invalid outdir ''"),
+        ({"outdir": "a\ud800"}, r"invalid outdir 'a\\ud800': give the path of a folder"),
         ({"outdir": "a" * 300}, r"the outdir aaa.* is too long: give a shorter path"),
         ({"devices": 3, "outdir": None}, "devices must be text such as 'auto', .* not 3"),
         ({"outdir": "a\0b"}, r"invalid outdir 'a\\x00b'"),
