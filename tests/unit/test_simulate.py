@@ -169,6 +169,7 @@ def test_numbers_on_paper_follow_from_measured_inputs():
     assert "| 512 | 1,024 s; local environment 10.2 s |" in found["Import storm"]
     assert "| 512 | 3.1 TB | 1,536 s | 154 s | 31 s |" in found["Weights"]
     assert "6.7 TB" in found["One billion items"]
+    assert "| memory of merge | 11 GB |" in found["One billion items"]
 
 
 class Story:
