@@ -25,6 +25,7 @@ CASES = {
     "encoders": "--quick --turns 1 --batches 1",
     "end_to_end": "--megabases .01 --devices cpu:1 --threads 1",
     "extract": "--residues 1000",
+    "huggingface": "--quick --turns 1 --windows 8",
     "index_rows": "disk --items 1000",
     "outputs": "--records 100",
     "overhead": "--records 20 --turns 1",
