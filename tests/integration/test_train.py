@@ -202,6 +202,15 @@ def test_other_settings_are_refused(trained, labels, capsys, called):
     assert json.loads((trained / "train.json").read_bytes()) == before
 
 
+@pytest.mark.parametrize("damaged", ["", "[]", '{"network": 3}', "[" * 100_000])
+def test_damaged_settings_are_refused(trained, labels, tmp_path, damaged, called, until_drawing):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    (folder / "train.json").write_text(damaged)
+    assert "train.json: is damaged" in called(*command(labels, folder, "--resume"), code=1).stderr
+    until_drawing(command(labels, folder, "--force"))
+
+
 def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, until_drawing):
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)

@@ -156,7 +156,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: already contains a training. Resume it with --resume, replace it with "
                 "--force, or choose another output folder."
             )
-        elif others := _differences(json.loads(path.read_bytes()), settings):
+        elif others := _differences(_read_settings(path), settings):
             raise RunExistsError(
                 f"{folder}: belongs to a training with other sequences or options "
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
@@ -164,6 +164,18 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
     remove_unfinished(folder, {_SETTINGS, _WINDOWS, _HELD_OUT, _REPORT}.__contains__)
     remove_unfinished(folder / _FOLD_FILES, lambda name: name.endswith(".npz"))
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        known: Any = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        known = None
+    if not (isinstance(known, dict) and isinstance(known.get("network", {}), dict)):
+        raise RunExistsError(
+            f"{path}: is damaged. Start anew with --force, or choose another output folder."
+        )
+    return known
 
 
 def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
