@@ -102,6 +102,10 @@ def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
     assert "are free" in printed
     assert "--embeddings none" in printed
     assert not RunDirectory(folder).launches.exists()
+    embed = ["embed", few_fasta, "-e", "mini/nucleotide", "-o", disk("240k") / "run", "-q"]
+    printed = called(*map(str, embed), code=1).stderr
+    assert "are free" in printed
+    assert "--embeddings" not in printed  # `embed` has no run without vectors
     subprocess.run(["mount", "-o", "remount,size=4m", small], check=True)
     assert main(command) == 0
     assert difference_of(undisturbed, folder) == []

@@ -215,7 +215,8 @@ def check_disk_space(run: Run, job: Job, missing: Sequence[int]) -> None:
     disk = shutil.disk_usage(run.paths.root)
     if disk.total and needed > disk.free:  # some network mounts have sizes of 0
         listed = ", ".join(f"{name} {count / 1e6:,.1f} MB" for name, count in parts.items())
-        smaller = "" if vector_bytes(job) == 0 else ", or store no vectors (--embeddings none)"
+        can_drop = job.command == "predict" and vector_bytes(job) > 0
+        smaller = ", or store no vectors (--embeddings none)" if can_drop else ""
         raise RunError(
             f"{run.paths.root}: the run needs about {needed / 1e6:,.1f} MB of disk "
             f"({listed}), but {disk.free / 1e6:,.1f} MB are free. Free space and rerun with "
