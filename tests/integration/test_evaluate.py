@@ -215,6 +215,9 @@ def test_a_killed_evaluation_is_resumed_and_gives_the_same_files(
     assert done.returncode == -signal.SIGKILL
     assert not (folder / "evaluation.json").exists()
     assert list(folder.glob("runs/**/predictions.tsv"))
+    (folder / "figures").mkdir(exist_ok=True)
+    for unfinished in ("paired.tsv", "figures/roc.png", "fragments/300.fa"):
+        (folder / f"{unfinished}.17-0123abcd.tmp").touch()
     if call == 1:
         genomad, plain = tables_of_others
         found = virnucpro.evaluate(

@@ -10,7 +10,7 @@ from typing import Any, Final
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.compute.predict import predict
-from virnucpro.durable import make_folder, write_bytes
+from virnucpro.durable import make_folder, remove_unfinished, write_bytes
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -95,6 +95,9 @@ def evaluate(
                 f"{outdir} already contains an evaluation. Add --resume to reuse its runs, --force "
                 "to replace it, or choose another folder."
             )
+        remove_unfinished(outdir, {results.name, "evaluation.tsv", "paired.tsv"}.__contains__)
+        for folder in (outdir / "figures", outdir / "fragments"):
+            remove_unfinished(folder, bool)
         files = _write_fragments(sequences, execution)
         results.unlink(missing_ok=True)  # without this file an evaluation is incomplete
         tools = [
