@@ -230,6 +230,13 @@ def without_a_weight(folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def with_a_quantised_weight(folder):
+    tensors = load_file(folder / "model.safetensors")
+    name = "encoder.layer.1.output.dense.weight"
+    tensors[name] = tensors[name].to(torch.int8)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def with_weights_as_pickle(folder):
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -259,6 +266,7 @@ OTHER_SIZE = "weights are missing or of another size, such as"
         ("bert", normalized_by({"type": "Prepend", "prepend": "A" * 9}), MORE),
         ("bert", with_overlapping_kmers, "overlapping k-mers are not supported"),
         ("bert", without_a_weight, "1 weights are missing"),
+        ("bert", with_a_quantised_weight, "has the type I8: quantised weights"),
         ("bert", with_weights_as_pickle, "has no weights as safetensors"),
     ],
 )

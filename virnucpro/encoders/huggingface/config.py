@@ -11,7 +11,7 @@ from virnucpro.console import shortened
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, EncoderConfig, read_json
 from virnucpro.encoders.pooling import TokenLayout
-from virnucpro.encoders.weights.shapes import Shapes, read_shapes
+from virnucpro.encoders.weights.shapes import Shapes, read_shapes, read_types
 from virnucpro.errors import BundleError
 
 SETTINGS: Final = "config.json"
@@ -39,6 +39,8 @@ _SIZES: Final = {
 """Settings that are at most the number of weights."""
 _UNUSED: Final = ("decoder.", "lm_head.", "cls.")
 """Prefixes of tensors that an encoder does not use."""
+_ONE_BYTE: Final = ("I8", "U8", "F8")
+"""First letters of the types of quantised tensors in a safetensors file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def model_files(folder: Path) -> tuple[dict[str, str], Shapes]:
     Raises
     ------
     BundleError
-        If the folder has no weights as safetensors, or a file is damaged.
+        If the folder has no weights as safetensors, a file is damaged, or weights are quantised.
     """
     names = [WEIGHTS] if (folder / WEIGHTS).is_file() else []
     files = {"settings": SETTINGS}
@@ -155,6 +157,12 @@ def model_files(folder: Path) -> tuple[dict[str, str], Shapes]:
     shapes: Shapes = {}
     for name in names:
         shapes |= read_shapes(folder / name)
+        for key, kind in read_types(folder / name).items():
+            if kind.startswith(_ONE_BYTE):
+                raise BundleError(
+                    f"{folder / name}: tensor {key!r} has the type {kind}: quantised weights are "
+                    "not supported. Get the original ones."
+                )
     return files, shapes
 
 

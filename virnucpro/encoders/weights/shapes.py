@@ -43,6 +43,18 @@ def read_shapes(path: Path) -> Shapes:
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in _names(tensors)}
 
 
+def read_types(path: Path) -> dict[str, str]:
+    """Return the type of every tensor by name, such as F16, from the header of a safetensors file.
+
+    Raises
+    ------
+    BundleError
+        If the file cannot be read, or is not a safetensors file.
+    """
+    with _opened(path) as tensors:
+        return {name: tensors.get_slice(name).get_dtype() for name in _names(tensors)}
+
+
 def stored_tensors(path: Path, framework: str = "numpy") -> dict[str, Any]:
     """Read every tensor of a safetensors file as it is stored, as array or as tensor (``pt``).
 
