@@ -464,6 +464,20 @@ def test_the_strip_of_regions_has_its_own_label(run, tmp_path, tables):
 
 
 @pytest.mark.usefixtures("fonts")
+def test_the_title_of_a_long_name_without_glyphs(tmp_path, monkeypatch):
+    from virnucpro.report import plots
+
+    name, folder, drawn = "\U0001f9ec" + "A" * 60, tmp_path / "run", []
+    fasta = tmp_path / "long.fa"
+    fasta.write_text(f">{name}\n{'ACGTTGCAGG' * 60}\n")
+    assert main(["predict", str(fasta), "-o", str(folder), "-q", "--no-report"]) == 0
+    save = plots._save
+    monkeypatch.setattr(plots, "_save", lambda *given: drawn.append(given[0]) or save(*given))
+    assert main(["plot", str(folder), name, "-o", str(tmp_path / "x.png")]) == 0
+    assert drawn[0].axes[0].get_title().splitlines()[0] == name
+
+
+@pytest.mark.usefixtures("fonts")
 def test_equal_names_are_told_apart_by_their_number(run, tmp_path, called):
     path = tmp_path / "x.svg"
     printed = called("plot", run.root, "repeat", "-o", path, code=64).stderr

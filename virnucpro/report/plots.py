@@ -1,5 +1,6 @@
 """Figures of a run for papers: distribution of scores, and window scores of one record."""
 
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ _MIDDLE: Final = 0.5
 _DPI: Final = 200
 _STRIP: Final = -0.14
 """Place of the regions, below the scores."""
+_LONG_NAME: Final = 40
+"""Letters of a name that has a line of the title for itself if it is longer."""
 
 
 def plot_scores(facts: RunFacts, path: Path) -> None:
@@ -79,6 +82,8 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
     kind = "score" if row["probability"][0] is None else "probability"
     value = "NA" if row[kind][0] is None else f"{row[kind][0]:.4f}"
     length, call = row["length"][0], row["call"][0].replace("_", " ")
+    name = row["seq_name"][0]
+    gap = "\n" if len(name) > _LONG_NAME else ": "
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(
         xlim=(0, length),
@@ -87,7 +92,7 @@ def plot_record(facts: RunFacts, record: int, path: Path) -> None:
         ylabel="window score",
         yticks=(*([_STRIP] if strips else []), 0, 0.5, 1),
         yticklabels=(*(["regions"] if strips else []), "0", "0.5", "1"),
-        title=f"{_plain(row['seq_name'][0])[:80]}: {call}, {kind} {value}",
+        title=f"{_plain(name[:80])}{gap}{call}, {kind} {value}",
     )
     axes.axhline(_MIDDLE, color="black", lw=0.6, ls=":")
     axes.axhline(0, color="black", lw=0.6)
@@ -116,5 +121,10 @@ def _save(figure: Figure, path: Path) -> None:
     """Write the figure atomically; equal data give equal bytes."""
     ending = path.suffix.lower().removeprefix(".")
     changing = {"svg": "Date", "pdf": "CreationDate", "png": "Software"}[ending]
-    with mpl.rc_context({"svg.hashsalt": "virnucpro"}), write_output(path) as stream:
+    with (
+        mpl.rc_context({"svg.hashsalt": "virnucpro"}),
+        write_output(path) as stream,
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn instead
         figure.savefig(stream, format=ending, dpi=_DPI, metadata={changing: None})
