@@ -173,8 +173,8 @@ class Predictions(_InRecords):
 
     @column("number", "report")
     def coding_density(self) -> Values:
-        """Share of the known bases in predicted genes."""
-        return 3 * self._ratio("gene codons", "known bases")
+        """Share of the known bases in predicted genes; overlaps count twice, at most 1."""
+        return np.minimum(3 * self._ratio("gene codons", "known bases"), 1)
 
     @column("number")
     def strand_switches(self) -> Values:

@@ -264,6 +264,13 @@ def test_numbers_are_rounded_to_four_decimals(kind, values):
     )
 
 
+def test_the_coding_density_of_overlapping_genes_is_at_most_one(monkeypatch):
+    facts = {"gene codons": np.array([10.0, 50, 0]), "known bases": np.array([60.0, 140, 0])}
+    monkeypatch.setattr(Predictions, "_fact", lambda _, name: facts[name])
+    density = Predictions.columns["coding_density"].values(object.__new__(Predictions))
+    np.testing.assert_array_equal(density, [0.5, 1, np.nan])
+
+
 def test_the_page_of_columns_is_made_from_their_declarations():
     module = load_script("docs/columns")
     page = module.PAGE.read_text()
