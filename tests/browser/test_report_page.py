@@ -252,13 +252,18 @@ def test_a_run_of_one_record_opens(bases, opened, tmp_path):
 def test_several_runs_are_compared(folder, opened, tmp_path):
     words = ["predict", str(path_of_tests() / "data/example.fa"), "--devices", "cpu:1", "-q"]
     assert main([*words, "-o", str(tmp_path / "example")]) == 0
+    (tmp_path / "none.fa").touch()
+    words[1] = str(tmp_path / "none.fa")
+    assert main([*words, "-o", str(tmp_path / "none")]) == 0
     path = tmp_path / "all.html"
-    runs = [str(folder / "run"), str(tmp_path / "example")]
+    runs = [str(folder / "run"), str(tmp_path / "example"), str(tmp_path / "none")]
     assert main(["report", *runs, "-o", str(path), "-q"]) == 0
     page = opened(path)
     page.wait_for_selector("#samples-figure svg rect")
     rows = page.locator("#samples-table .tabulator-row")
-    assert rows.count() == 2
+    assert rows.count() == 3
     assert "example" in rows.all_inner_texts()[1]
+    for field in ("share", "prevalence"):
+        assert rows.nth(2).locator(f'[tabulator-field="{field}"]').inner_text() == "\u2013"
     type_in(page, "#samples-table", "Least sequences", "50")
     wait_until(lambda: rows.count() == 1)

@@ -112,8 +112,8 @@
   }
 
   if (several) {
-    const share = (cell) => element("span", `${(100 * cell.getValue()).toFixed(1)} %`);
-    const samples = data.samples.map((one, id) => ({ id, ...one, share: one.records ? one.viral / one.records : 0, state: one.partial ? "partial" : "complete" }));
+    const share = (cell) => element("span", cell.getValue() == null ? "–" : `${(100 * cell.getValue()).toFixed(1)} %`);
+    const samples = data.samples.map((one, id) => ({ id, ...one, share: one.records ? one.viral / one.records : null, state: one.partial ? "partial" : "complete" }));
     table("samples-table", samples, [
       text("sample", "sample", { minWidth: 150, widthGrow: 2 }),
       number("sequences", "records", whole, { minWidth: 108 }), number("bases", "bases", whole, { minWidth: 110 }),
