@@ -166,7 +166,11 @@ def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
         "Give a tab-separated table with the columns file, label, group, and optionally split, "
         "kingdom, record."
     )
-    return read_rows(table, _REQUIRED, advice)[1]
+    rows = read_rows(table, _REQUIRED, advice)[1]
+    return [
+        (number, {**row, "split": row["split"].strip()} if "split" in row else row)
+        for number, row in rows
+    ]
 
 
 def _of_split(

@@ -1,7 +1,7 @@
 import pytest
 
 from virnucpro.errors import InputError, UsageError
-from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels
+from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels, splits_in
 
 FILES = ("a.fa", "b.fa", "c.fa")
 
@@ -27,6 +27,13 @@ def test_paths_are_relative_to_the_table_and_optional_cells_may_be_empty(table, 
     assert (virus.viral, virus.group, virus.kingdom) == (True, "Adenoviridae", "viral")
     assert virus.record is None
     assert (host.viral, host.kingdom, host.record) == (False, "vertebrate", "one")
+
+
+def test_a_split_is_selected_whatever_spaces_surround_it(table):
+    path = table("a.fa viral A train", "b.fa host B train", "c.fa host C valid")
+    path.write_text(path.read_text().replace("A\ttrain", "A\t train "))
+    assert len(read_labels(path, "train")) == 2
+    assert splits_in(path) == {"train", "valid"}
 
 
 def test_one_split_is_selected(table):
