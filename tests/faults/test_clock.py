@@ -46,7 +46,7 @@ def test_progress_lines_are_printed_every_10_s_and_after_a_suspend(capsys):
 
     def shown():
         lines.show(status)
-        return capsys.readouterr().err.count("workers: 0 running")
+        return capsys.readouterr().err.count("; worker 0 running")
 
     clock.now += 9.9
     assert shown() == 0

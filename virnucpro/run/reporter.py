@@ -188,9 +188,10 @@ class Lines:
         self._pace.update(statuses)
         if self._is_time():
             workers = (
-                f"{n} {self._pace.activity(status)}" for n, status in sorted(statuses.items())
+                f"worker {n} {self._pace.activity(status)}"
+                for n, status in sorted(statuses.items())
             )
-            say(f"{self._pace.finished:.0%}: {self._pace.text()}; workers: {', '.join(workers)}")
+            say(f"{self._pace.finished:.0%}: {self._pace.text()}; {', '.join(workers)}")
 
     def end(self) -> None:
         """Print what was computed."""

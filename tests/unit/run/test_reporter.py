@@ -39,14 +39,14 @@ def test_a_line_states_amount_rate_elapsed_time_and_time_left(capsys):
     lines.show({**statuses(0), 1: replace(statuses(0)[0], began_at=107.0)})
     shown = capsys.readouterr().err
     assert "0%: 0.0 kb of 40.0 Mb, 0 of 5,000 sequences, first batch, 10 s elapsed" in shown
-    assert "workers: 0 loading mini, 1 first batch" in shown
+    assert "; worker 0 loading mini, worker 1 first batch" in shown
     clock.now += 1
     lines.show(statuses(2_000, 0))
     clock.now += 10
     lines.show(statuses(12_000, 10_000))
     shown = capsys.readouterr().err
     assert "28%: 11.0 Mb of 40.0 Mb, 1,375 of 5,000 sequences, 1.0 Mb/s" in shown
-    assert "21 s elapsed, 29 s left; workers: 0 running, 1 running" in shown
+    assert "21 s elapsed, 29 s left; worker 0 running, worker 1 running" in shown
     clock.now += 4
     lines.show(statuses(40_000, 40_000))
     lines.end()
