@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import BoolArray, HashArray, IntArray
-from virnucpro.console import shortened
+from virnucpro.console import counted, shortened
 from virnucpro.errors import InputError
 from virnucpro.lab.evaluation.input_table import Excluded
 from virnucpro.lab.evaluation.labels import Source
@@ -289,9 +289,10 @@ def require_usable(genomes: Sequence[Genome], n_folds: int) -> None:
     for viral in (True, False):
         groups = {genome.group for genome in genomes if genome.viral == viral}
         if len(groups) < n_folds:
+            side = "viral" if viral else "non-viral"
             raise InputError(
-                f"the training set has {len(groups)} groups of {'viral' if viral else 'non-viral'} "
-                f"sequences; the cross-validation needs at least {n_folds}. Label more groups."
+                f"the training set has {counted(len(groups), 'group')} of {side} sequences; the "
+                f"cross-validation needs at least {n_folds}. Label more groups."
             )
     sides = [
         {genome.source for genome in genomes if genome.viral == side} for side in (False, True)
