@@ -33,7 +33,7 @@ def read_rows(
     Raises
     ------
     InputError
-        If the file cannot be read, or lacks a required column.
+        If the file cannot be read, or a required column is missing or there twice.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -47,6 +47,8 @@ def read_rows(
         raise InputError(f"{path}: the table cannot be read ({error})") from error
     if missing := [name for name in required if name not in columns]:
         raise InputError(f"{path}: the column {missing[0]!r} is missing. {advice}")
+    if doubled := [name for name in required if columns.count(name) > 1]:
+        raise InputError(f"{path}: two columns are called {doubled[0]!r}. Remove or rename one.")
     return columns, rows
 
 

@@ -253,7 +253,8 @@ def _genomes_of(source: Source, excluded: Excluded) -> Iterator[Genome]:
             regions = excluded.get(record.name, ())
             pieces += [(record.name, piece) for piece in _without(record.sequence, regions)]
     if not pieces:
-        raise InputError(f"{source.where}: {source.path} has no labelled sequence")
+        wanted = "" if source.record is None else f" (record {shortened(source.record)})"
+        raise InputError(f"{source.where}: {source.path} has no labelled sequence{wanted}")
     name = source.path.name.partition(".")[0] if source.record is None else source.record
     if source.group is not None:
         yield _genome(source, name, source.group, pieces)

@@ -2,6 +2,7 @@ import pytest
 
 from virnucpro.errors import InputError, UsageError
 from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels, splits_in
+from virnucpro.lab.training.genomes import read_genomes
 
 FILES = ("a.fa", "b.fa", "c.fa")
 
@@ -93,11 +94,19 @@ def test_viral_labels_that_do_not_fit_are_refused(table, rows, viral_labels, mes
         read_labels(table(*rows), None, viral_labels)
 
 
-def test_a_missing_column_or_table_is_refused(table, tmp_path):
+def test_a_missing_or_doubled_column_or_a_missing_table_is_refused(table, tmp_path):
+    with pytest.raises(InputError, match="two columns are called 'label'"):
+        read_labels(table("a.fa viral A phage", head="file label group label"))
     with pytest.raises(InputError, match="the column 'group' is missing"):
         read_labels(table("a.fa viral", head="file label"))
     with pytest.raises(InputError, match=r"nosuch\.tsv: the table cannot be read"):
         read_labels(tmp_path / "nosuch.tsv")
+
+
+def test_a_labelled_record_that_is_not_in_its_file_is_named(table):
+    sources = read_labels(table("a.fa viral A train viral one", "b.fa non-viral B train x gone"))
+    with pytest.raises(InputError, match=r"line 3: .*b\.fa has no labelled sequence \(record gone"):
+        read_genomes(sources, {})
 
 
 def test_fasta_files_are_kingdoms_and_their_records_groups(table, tmp_path):
