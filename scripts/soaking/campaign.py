@@ -306,7 +306,8 @@ def _end(campaign: Campaign, one: _Started) -> int | None:
     campaign.sent += one.sent
     if left := wait_for_empty_session(one.process.pid, ORPHAN_S):
         campaign.problems.append(f"{len(left)} processes outlive the coordinator: {left}")
-    if code == 1 and b"Could not import runpy module" in one.log.read_bytes():
+    log = one.log.read_bytes()
+    if code == 1 and b"KeyboardInterrupt" in log and b"__main__.py" not in log:
         code = -signal.SIGINT  # it hit the interpreter, before the command
     campaign.problems += end_problems(campaign.run, code, one.sent)
     return code

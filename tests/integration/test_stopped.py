@@ -95,7 +95,7 @@ def test_a_stop_signal_works_at_any_moment_of_the_start(turn, tmp_path, no_orpha
         process.send_signal(signum)
         _, message = process.communicate(timeout=60)
         no_orphan(process.pid)
-        if "runpy" in message and "virnucpro" not in message:
+        if "KeyboardInterrupt" in message and "__main__.py" not in message:
             continue  # the interpreter itself was hit, before or after the command
         if process.returncode == 0:  # a fast machine needs less than a second
             assert (folder / "report.html").exists()
