@@ -199,8 +199,8 @@ def _tile_around_unknown(sequences: Sequence[bytes], lengths: IntArray, window: 
     it is shorter than `LEAST_BASES`. A record without a longer part is tiled as a whole.
     """
     # A known letter around each record: no run goes from one record to the next.
-    text = b"A".join((b"", *sequences, b""))
-    unknown = np.frombuffer(text.translate(_UNKNOWN_LETTERS), np.bool_)
+    letters = b"A".join((b"", *sequences, b"")).translate(_UNKNOWN_LETTERS)
+    unknown = np.frombuffer(letters, np.bool_)
     run_starts, run_ends = (np.flatnonzero(np.diff(unknown)) + 1).reshape(-1, 2).T
     runs = run_ends - run_starts >= UNKNOWN_RUN
     origin = np.cumsum(lengths + 1) - lengths
