@@ -20,7 +20,7 @@ _WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @contextmanager
-def folder_lock(lock: Path, advice: str) -> Iterator[None]:
+def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]:
     """Lock a folder during the block. The kernel releases the lock when the process ends.
 
     The lock is an open-file-description lock: it also works between hosts on a network file system.
@@ -32,6 +32,8 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
         Lock file in the folder; it is created if missing, and never removed.
     advice
         Text for the error message: what the user can do if another process holds the lock.
+    held
+        False: no lock, for file systems without locks.
 
     Raises
     ------
@@ -44,6 +46,9 @@ def folder_lock(lock: Path, advice: str) -> Iterator[None]:
     OSError
         If the folder is not writable.
     """
+    if not held:
+        yield
+        return
     handle = _open(lock)
     try:
         try:

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -304,7 +303,7 @@ class LauncherOrchestrator:
             table.update()
 
         advice = "Wait for it to end, or choose another folder."
-        with folder_lock(own / LOCK_NAME, advice) if options.lock else nullcontext():
+        with folder_lock(own / LOCK_NAME, advice, held=options.lock):
             balancer.results.extend(
                 FileResult(str(path), FileStatus.FAILED, error=plan.found[path])
                 for path in files

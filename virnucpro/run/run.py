@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -63,10 +63,8 @@ def run_lock(run: RunDirectory, *, lock: bool = True) -> AbstractContextManager[
     OSError
         If the folder is not writable.
     """
-    if not lock:
-        return nullcontext()
     advice = f"Wait for that process (see virnucpro status {run.root}), or choose another folder."
-    return folder_lock(run.lock, advice)
+    return folder_lock(run.lock, advice, held=lock)
 
 
 @dataclass(slots=True)

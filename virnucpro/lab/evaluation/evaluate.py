@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,8 @@ from virnucpro.run_dir import RunDirectory
 
 _SHOWN: Final = 3
 _FEW: Final = 10
+_TABLE: Final = "evaluation.tsv"
+_PAIRED: Final = "paired.tsv"
 
 
 def write_fragments(
@@ -88,14 +89,14 @@ def evaluate(
     outdir = execution.outdir
     make_folder(outdir)
     advice = "Wait for it, or choose another folder."
-    with folder_lock(outdir / "evaluation.lock", advice) if execution.lock else nullcontext():
+    with folder_lock(outdir / "evaluation.lock", advice, held=execution.lock):
         results = outdir / "evaluation.json"
         if results.exists() and not (execution.resume or execution.force):
             raise RunExistsError(
                 f"{outdir} already contains an evaluation. Add --resume to reuse its runs, --force "
                 "to replace it, or choose another folder."
             )
-        remove_unfinished(outdir, {results.name, "evaluation.tsv", "paired.tsv"}.__contains__)
+        remove_unfinished(outdir, {results.name, _TABLE, _PAIRED}.__contains__)
         for folder in (outdir / "figures", outdir / "fragments"):
             remove_unfinished(folder, bool)
         files = _write_fragments(sequences, execution)
@@ -272,10 +273,10 @@ def _write(
 ) -> list[Path]:
     from virnucpro.lab.evaluation.figures import draw_figures  # noqa: PLC0415 - an optional dependency
 
-    paired = outdir / "paired.tsv"
+    paired = outdir / _PAIRED
     drawn = draw_figures(outdir / "figures", comparison, fragments, prevalence)
-    write_evaluation(outdir / "evaluation.tsv", comparison.rows)
-    written = [outdir / "evaluation.tsv"]
+    write_evaluation(outdir / _TABLE, comparison.rows)
+    written = [outdir / _TABLE]
     if comparison.differences:
         write_paired(paired, comparison.differences)
         written.append(paired)

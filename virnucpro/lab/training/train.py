@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     _refuse_foreign(folder)
     make_folder(folder)
     advice = "Wait for it, or choose another output folder."
-    with folder_lock(folder / _LOCK, advice) if execution.lock else nullcontext():
+    with folder_lock(folder / _LOCK, advice, held=execution.lock):
         _prepare(folder, settings, execution)
         reporter.stage("drawing windows")
         windows = draw_training_windows(
