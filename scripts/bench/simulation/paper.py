@@ -62,8 +62,8 @@ class Measured:
     index_bytes, table_bytes, segment_bytes
         Bytes per window of the index without bases, of both tables, and of the segments without
         vectors.
-    merge_bytes, merge_seconds
-        Peak of the anonymous memory of `merge`, and its time, per window, of up to 524,288 records.
+    merge_seconds
+        Time of `merge` per window.
     """
 
     start_calls: int
@@ -74,7 +74,6 @@ class Measured:
     index_bytes: float
     table_bytes: float
     segment_bytes: float
-    merge_bytes: float
     merge_seconds: float
 
 
@@ -87,7 +86,6 @@ MEASURED: Final = Measured(
     index_bytes=88.9,
     table_bytes=170.0,
     segment_bytes=88.3,
-    merge_bytes=156,
     merge_seconds=3.51e-5,
 )
 """On 2 cores Intel Xeon (24 GiB) with other work, with the bundle mini."""
@@ -179,13 +177,13 @@ def billion(given: Measured) -> str:
 
 
 def measure() -> Measured:
-    """Run the program on synthetic windows; count its calls with strace, its bytes and memory."""
+    """Run the program on synthetic windows; count its calls with strace, and its bytes."""
     with tempfile.TemporaryDirectory() as name:
         one, few, many = (_Run(Path(name), windows) for windows in (SMALL_UNIT, FEW, MANY))
         every, first = one.traced_work(), few.traced_work()
         own, more = one.own(every), few.own(first)
         many.call("work", "--task", "0/1", "--devices", "cpu:1")
-        merged = [(run.call("merge"), run.memory) for run in (few, many)]
+        merged = [run.call("merge") for run in (few, many)]
         per = MANY - FEW
         beats = [
             call for call in more if "/status.json" in call and str(few.folder / "parts") in call
@@ -199,8 +197,7 @@ def measure() -> Measured:
             index_bytes=(many.size("index/*") - few.size("index/*")) / per - WINDOW,
             table_bytes=(many.size("*.tsv") - few.size("*.tsv")) / per,
             segment_bytes=(many.size("parts/*/shards/*/*") - few.size("parts/*/shards/*/*")) / per,
-            merge_bytes=(merged[1][1] - merged[0][1]) / per,
-            merge_seconds=(merged[1][0].ru_utime - merged[0][0].ru_utime) / per,
+            merge_seconds=(merged[1].ru_utime - merged[0].ru_utime) / per,
         )
 
 
@@ -212,12 +209,6 @@ def hash_rate() -> float:
         hashlib.sha256(block)
         took.append(time.perf_counter() - began)
     return len(block) / min(took)
-
-
-def anonymous_memory(process: int) -> int:
-    """Return the anonymous memory of a process in bytes; memory-mapped files do not count."""
-    _, _, text = Path(f"/proc/{process}/status").read_text().partition("RssAnon:")
-    return int(text.split()[0]) * 1024 if text else 0
 
 
 class _Run:
@@ -256,11 +247,7 @@ class _Run:
     def _run(self, *words: object, before: Sequence[object] = ()) -> resource.struct_rusage:
         command = [*before, sys.executable, "-m", "virnucpro", *words]
         process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
-        ended, self.memory = 0, 0
-        while not ended:
-            self.memory = max(self.memory, anonymous_memory(process.pid))
-            time.sleep(0.01)
-            ended, status, used = os.wait4(process.pid, os.WNOHANG)
+        _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"exit status {process.returncode}: {command}")
