@@ -83,6 +83,7 @@ _VALUES: Final[dict[str, Any]] = {
 }
 """Types of the values of a launch.json that its readers need."""
 _MOST_TASKS: Final = 10**6
+"""A larger number of tasks is damage; each task is looked for."""
 
 _FILE_VALUES: Final[dict[str, Any]] = {
     "file": str,
@@ -112,6 +113,7 @@ def read_table(path: Path, advice: str = "rerun the launch to rewrite it") -> di
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
         _require_types({"tasks": None, **content}, _VALUES)
+        _require_tasks(content.get("tasks") or 0)
         for file in content["files"]:
             file["status"] = FileStatus(file["status"])
             _require_types(file, _FILE_VALUES)
@@ -126,7 +128,10 @@ def _require_types(values: dict[str, Any], types: dict[str, Any]) -> None:
     for name, kind in types.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{name} is {type(values[name]).__name__}")
-    if not 0 <= (values.get("tasks") or 0) <= _MOST_TASKS:
+
+
+def _require_tasks(count: int) -> None:
+    if not 0 <= count <= _MOST_TASKS:
         raise ValueError("invalid number of tasks")
 
 

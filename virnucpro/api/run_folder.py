@@ -91,22 +91,21 @@ class RunFolder:
 
 
 def _absolute(outdir: object) -> Path:
-    if isinstance(outdir, str | os.PathLike) and os.fspath(outdir):
-        path = Path(outdir).absolute()
-        try:
-            os.lstat(path)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                name = shortened(str(outdir))
-                raise UsageError(f"the outdir {name} is too long: give a shorter path") from None
-            return path
-        except ValueError:  # a NUL, or a character that no file name can have
-            pass
-        else:
-            return path
-    raise UsageError(
+    invalid = UsageError(
         f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary one"
     )
+    if not (isinstance(outdir, str | os.PathLike) and os.fspath(outdir)):
+        raise invalid
+    path = Path(outdir).absolute()
+    try:
+        os.lstat(path)
+    except ValueError:  # a NUL, or a character that no file name can have
+        raise invalid from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = shortened(str(outdir))
+            raise UsageError(f"the outdir {name} is too long: give a shorter path") from None
+    return path
 
 
 def _remove(folder: Path, owner: int) -> None:

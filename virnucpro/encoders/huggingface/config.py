@@ -11,7 +11,7 @@ from virnucpro.console import shortened
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import MOST_TOKENIZER_BYTES, EncoderConfig, read_json
 from virnucpro.encoders.pooling import TokenLayout
-from virnucpro.encoders.weights.shapes import Shapes, read_shapes, read_types
+from virnucpro.encoders.weights.shapes import Shapes, read_shapes
 from virnucpro.errors import BundleError
 
 SETTINGS: Final = "config.json"
@@ -39,8 +39,6 @@ _SIZES: Final = {
 """Settings that are at most the number of weights."""
 _UNUSED: Final = ("decoder.", "lm_head.", "cls.")
 """Prefixes of tensors that an encoder does not use."""
-_ONE_BYTE: Final = ("I8", "U8", "F8")
-"""First letters of the types of quantised tensors in a safetensors file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +154,7 @@ def model_files(folder: Path) -> tuple[dict[str, str], Shapes]:
     files |= {name: name for name in TOKENIZER_FILES if (folder / name).is_file()}
     shapes: Shapes = {}
     for name in names:
-        shapes |= read_shapes(folder / name)
-        for key, kind in read_types(folder / name).items():
-            if kind.startswith(_ONE_BYTE):
-                raise BundleError(
-                    f"{folder / name}: tensor {key!r} has the type {kind}: quantised weights are "
-                    "not supported. Get the original ones."
-                )
+        shapes |= read_shapes(folder / name, quantised=False)
     return files, shapes
 
 

@@ -31,28 +31,26 @@ def without(tensors: Mapping[str, T], prefixes: tuple[str, ...]) -> dict[str, T]
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
 
 
-def read_shapes(path: Path) -> Shapes:
+def read_shapes(path: Path, *, quantised: bool = True) -> Shapes:
     """Return the shape of every tensor by name, from the header of a safetensors file.
 
     Raises
     ------
     BundleError
-        If the file cannot be read, or is not a safetensors file.
+        If the file cannot be read, or is not a safetensors file. Without `quantised`, also if a
+        tensor has numbers of one byte.
     """
+    found: Shapes = {}
     with _opened(path) as tensors:
-        return {name: tuple(tensors.get_slice(name).get_shape()) for name in _names(tensors)}
-
-
-def read_types(path: Path) -> dict[str, str]:
-    """Return the type of every tensor by name, such as F16, from the header of a safetensors file.
-
-    Raises
-    ------
-    BundleError
-        If the file cannot be read, or is not a safetensors file.
-    """
-    with _opened(path) as tensors:
-        return {name: tensors.get_slice(name).get_dtype() for name in _names(tensors)}
+        for name in _names(tensors):
+            tensor = tensors.get_slice(name)
+            if not quantised and tensor.get_dtype().startswith(_ONE_BYTE):
+                raise BundleError(
+                    f"{path}: tensor {name!r} has the type {tensor.get_dtype()}: quantised weights "
+                    "are not supported. Get the original ones."
+                )
+            found[name] = tuple(tensor.get_shape())
+    return found
 
 
 def stored_tensors(path: Path, framework: str = "numpy") -> dict[str, Any]:
@@ -91,6 +89,8 @@ def read_tensors(path: Path, only: Sequence[str] = ()) -> dict[str, Float32Array
 
 _FLOATS: Final = ("F16", "F32", "F64")
 """Names of types in a safetensors file."""
+_ONE_BYTE: Final = ("I8", "U8", "F8")
+"""First letters of the types of numbers of one byte."""
 
 
 def _names(tensors: Any) -> list[str]:  # noqa: ANN401 - the handle has no type

@@ -21,6 +21,7 @@ _LABELS: Final = {
 }
 _REQUIRED: Final = ("file", "label", "group")
 _OPTIONAL: Final = ("kingdom", "record", "class")
+_COLUMNS: Final = (*_REQUIRED, *_OPTIONAL, "split")
 _SHOWN: Final = 3
 
 
@@ -145,7 +146,7 @@ def read_labels(
     """
     rows = _of_split(_rows(table), table, split)
     if viral_labels and not one_class:
-        _check_labels({(row["label"] or "").strip() for _, row in rows}, table, viral_labels)
+        _check_labels({row["label"] for _, row in rows}, table, viral_labels)
     sources = [_source(row, table, number, viral_labels) for number, row in rows]
     return _checked(sources, str(table), one_class=one_class)
 
@@ -168,7 +169,7 @@ def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
     )
     rows = read_rows(table, _REQUIRED, advice)[1]
     return [
-        (number, {**row, "split": row["split"].strip()} if "split" in row else row)
+        (number, {name: row[name].strip() for name in _COLUMNS if name in row})
         for number, row in rows
     ]
 
@@ -176,7 +177,7 @@ def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
 def _of_split(
     rows: list[tuple[int, dict[str, str]]], table: Path, split: str | None
 ) -> list[tuple[int, dict[str, str]]]:
-    splits = sorted({row["split"] or "" for _, row in rows if "split" in row})
+    splits = sorted({row["split"] for _, row in rows if "split" in row})
     if split == EVERY_SPLIT or (split is None and len(splits) < 2):
         return rows
     known = ", ".join(name or "(empty)" for name in splits) or "none"
@@ -207,7 +208,7 @@ def _check_labels(labels: set[str], table: Path, viral_labels: Sequence[str]) ->
 
 def _source(row: dict[str, str], table: Path, number: int, viral_labels: Sequence[str]) -> Source:
     where = f"{table}, line {number}"
-    cells = {name: (row.get(name) or "").strip() for name in (*_REQUIRED, *_OPTIONAL)}
+    cells = {name: row.get(name, "") for name in (*_REQUIRED, *_OPTIONAL)}
     for name in _REQUIRED:
         if not cells[name]:
             raise InputError(f"{where}: the cell of column {name!r} is empty")
