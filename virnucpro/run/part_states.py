@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from virnucpro.console import shortened
 from virnucpro.durable import file_server_time
 from virnucpro.errors import RunLockedError
 from virnucpro.owner import has_ended
@@ -160,7 +161,8 @@ def read_heartbeat(run: RunDirectory) -> Heartbeat | None:
         running = bool(content["running"])
         own = running and about.st_uid == os.geteuid()
         killed = own and has_ended(str(content.get("process")))
-        return Heartbeat(about.st_mtime, running, killed, str(content["host"]), ranks)
+        host = shortened(str(content["host"]))
+        return Heartbeat(about.st_mtime, running, killed, host, ranks)
     except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -41,6 +41,11 @@ def test_a_part_is_lost_after_its_last_heartbeat(run):
     assert states(part_states(run)) == expected
 
 
+def test_the_host_of_a_part_is_safe_to_print(run):
+    beat(run, "0000.00000000", host="h\x1b[31m")
+    assert [part.host for part in part_states(run)] == ["h\\x1b[31m"]
+
+
 def test_a_part_is_lost_at_once_if_its_process_was_killed_here(run, monkeypatch):
     program = "from virnucpro.owner import *; print(process_name(), flush=True); input()"
     command = [sys.executable, "-c", program]

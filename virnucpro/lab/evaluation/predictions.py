@@ -188,10 +188,10 @@ def _format(
         return "plain table", "seq_name", score_column or "score", False
     if score_column is not None:
         return "plain table", "seq_name" if "seq_name" in known else columns[0], score_column, False
+    shown = shortened(", ".join(columns[:_SHOWN])) or "without names"
     raise InputError(
-        f"{path}: unknown table, with the columns {shortened(', '.join(columns[:_SHOWN]))}. Give a "
-        "table of geNomad, DeepVirFinder, Seeker or Jaeger, or one with the columns seq_name and "
-        "score, or name the column with --score-column TOOL=COLUMN."
+        f"{path}: unknown table, with the columns {shown}. Give a table of geNomad, "
+        "DeepVirFinder, Seeker or Jaeger, or one with the columns seq_name and score, or name the column with --score-column TOOL=COLUMN."
     )
 
 

@@ -135,6 +135,7 @@ def test_plain_tables_may_be_comma_separated_or_have_other_columns(table, tmp_pa
     ("text", "message"),
     [
         ("contig virality\nx 1", r"unknown table, with the columns contig, virality.*--score-col"),
+        ("\n", "unknown table, with the columns without names. Give a table of geNomad"),
         ("seq_name score\nx high", "line 2, x: 'high' in column 'score' is not a number"),
         ("seq_name score\nx inf", "line 2, x: 'inf' in column 'score' is not a number"),
         ("seq_name score\nx 1\nx 0.5", "line 3: x has two rows"),
