@@ -379,10 +379,11 @@ def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> tuple[int, int]:
         places += [n + np.flatnonzero(block % n_parts == part) for n, block in _blocks(values)]
         place = np.concatenate(places)
         own = values[place]
-        order = np.argsort(own, kind="stable")
+        order = np.argsort(own)
         again = np.flatnonzero(own[order[1:]] == own[order[:-1]])
         number += len(again)
-        first = min(first, int(place[order[again]].min(initial=first)))
+        repeated = np.concatenate((order[again], order[again + 1]))
+        first = min(first, int(place[repeated].min(initial=first)))
     return number, first if number else -1
 
 
