@@ -292,7 +292,7 @@ class _StreamedColumns:
         left_out = dict.fromkeys(invalid, RecordStatus.INVALID_LETTERS)
         left_out |= dict.fromkeys(too_long, RecordStatus.TOO_LONG)
         items = divide_records(sequences, spec, left_out, lengths - joints)
-        pieces = cut_records(sequences, items.status, spec, firsts, joints)
+        pieces = cut_records(sequences, items, spec, firsts, joints)
         # First base of each record, of the window of each item, and of each piece.
         origin = self._totals["record_first_base"] + np.cumsum([0, *lengths])[:-1]
         windows = np.repeat(origin, np.diff(items.windows.first)) + items.windows.starts
