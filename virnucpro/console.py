@@ -15,6 +15,8 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, line separators and marks of the text direction."""
 _RISKY: Final = ("=", "+", "-", "@", "#", "track", "browser")
 """Start of a formula in spreadsheet programs, or of a line that is not a row of a BED file."""
+_PLAIN: Final = bytes({*range(0x20, 0x7F)} - {ord("%")})
+_RISKY_LINE: Final = re.compile(b"\n(?:" + "|".join(map(re.escape, _RISKY)).encode() + b")")
 _ENCODED: Final = re.compile(
     rf"{CONTROL.pattern}|%(?=[01][0-9A-F]|25|7F|C2%[89]|E2%8[01])"
     r"|^(?:[=+@#-]|t(?=rack)|b(?=rowser)|%(?=3D|2[BD3]|40|74|62))"
@@ -58,6 +60,14 @@ def encoded_name(name: str) -> str:
     if name.isprintable() and "%" not in name and not name.startswith(_RISKY):
         return name
     return _ENCODED.sub(_percent_encoded, name)
+
+
+def are_plain(lines: bytes) -> bool:
+    """Return whether names, each after a line feed, are ASCII that `encoded_name` does not change.
+
+    A name with ``%`` is not plain. Much faster for many names than `encoded_name`.
+    """
+    return not (lines.translate(None, _PLAIN).strip(b"\n") or _RISKY_LINE.search(lines))
 
 
 def encoded_file_name(name: str) -> str:

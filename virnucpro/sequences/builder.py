@@ -28,8 +28,8 @@ from virnucpro.sequences.columns import (
 from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
-from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pair
-from virnucpro.sequences.records import UNNAMED, Record, read_records
+from virnucpro.sequences.mates import grouped, joint_letters, read_groups_of_pairs, split_pairs
+from virnucpro.sequences.records import UNNAMED, Record, Records, read_groups
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile, RecordStatus
 
@@ -222,15 +222,28 @@ class _Reader:
             name = open_column(folder, "names").read(low, high).decode()
         yield from self.notes.warnings(self.digests(), n_repeats, name)
 
-    def _records_of(self, paths: Sequence[Input]) -> Iterator[Record]:
+    def _records_of(self, paths: Sequence[Input]) -> Iterator[Record | Records]:
         longest = min(self._rules.max_record, _LONGEST)
         strict = self._rules.strict
-        read = partial(read_records, alphabet=self._alphabet, strict=strict, longest=longest)
-        return read_pairs(paths, read) if self._paired else read(paths[0])
+        read = partial(read_groups, alphabet=self._alphabet, strict=strict, longest=longest)
+        return read_groups_of_pairs(paths, read) if self._paired else read(paths[0])
 
     def _batches_of(self, paths: Sequence[Input]) -> Iterator[_Batch]:
-        batch, size = _Batch.empty(), 0
-        for number, record in enumerate(self._records_of(paths), 1):
+        batch, size, number = _Batch.empty(), 0, 0
+        for record in self._records_of(paths):
+            if isinstance(record, Records):
+                number += len(record.names)
+                first, before = 0, -size
+                sizes = _sizes(record)
+                full = partial(np.searchsorted, sizes)
+                while (last := int(full(before + self._batch_bytes)) + 1) <= len(sizes):
+                    self._extend(batch, record.part(first, last))
+                    yield batch
+                    batch, first, before = _Batch.empty(), last, int(sizes[last - 1])
+                self._extend(batch, record.part(first, len(sizes)))
+                size = int(sizes[-1]) - before
+                continue
+            number += 1
             name, sequence, gaps, problem, qualities, mate, too_long = record
             odd = name.startswith(UNNAMED) or encoded_name(name) != name
             if odd or gaps or problem or too_long:
@@ -251,14 +264,27 @@ class _Reader:
                 batch, size = _Batch.empty(), 0
         yield batch
 
+    def _extend(self, batch: _Batch, records: Records) -> None:
+        batch.names.extend(records.names)
+        batch.sequences.extend(records.sequences)
+        batch.mates.extend(records.mates)
+        if self._qualities:
+            batch.qualities.extend(records.qualities)
+
+
+def _sizes(records: Records) -> IntArray:
+    """Return the bytes that each record, and all before it, count in a batch."""
+    names, sequences = (np.array([*map(len, column)], np.int64) for column in records[:2])
+    return np.cumsum(names + sequences + _RECORD_BYTES)
+
 
 def _add_to(digests: Sequence[ContentDigest], batch: _Batch) -> None:
     """Add a batch to the digest of its file, or the mates to the digests of their two files."""
     if len(digests) == 1:
         digests[0].add(batch.names, batch.sequences, batch.too_long)
         return
-    pairs = map(split_pair, batch.sequences, batch.mates)
-    for number, (digest, mates) in enumerate(zip(digests, zip(*pairs, strict=True), strict=False)):
+    pairs = split_pairs(batch.sequences, batch.mates)
+    for number, (digest, mates) in enumerate(zip(digests, pairs, strict=True)):
         digest.add(batch.names, mates, second=number > 0)
 
 
@@ -292,14 +318,14 @@ class _StreamedColumns:
         left_out = dict.fromkeys(invalid, RecordStatus.INVALID_LETTERS)
         left_out |= dict.fromkeys(too_long, RecordStatus.TOO_LONG)
         items = divide_records(sequences, spec, left_out, lengths - joints)
-        pieces = cut_records(sequences, items.status, spec, firsts, joints)
+        pieces = cut_records(sequences, items, spec, firsts, joints)
         # First base of each record, of the window of each item, and of each piece.
         origin = self._totals["record_first_base"] + np.cumsum([0, *lengths])[:-1]
         windows = np.repeat(origin, np.diff(items.windows.first)) + items.windows.starts
         all_letters = lengths.copy()
         all_letters[[*too_long]] = [*too_long.values()]
         counts: dict[str, npt.ArrayLike] = {
-            "name_first": [len(name) for name in names],
+            "name_first": np.fromiter(map(len, names), np.int64, len(names)),
             "record_first_base": lengths,
             "record_first_window": np.diff(items.windows.first),
             "record_first_piece": pieces.per_record,
@@ -320,7 +346,7 @@ class _StreamedColumns:
             "piece_digest": pieces.digests,
             "piece_length": pieces.length,
             "piece_first_base": np.repeat(origin, pieces.per_record) + pieces.start,
-            "name_hash": [hash(name) for name in names],
+            "name_hash": np.fromiter(map(hash, names), np.int64, len(names)),
         }
         if self._paired:
             values["mate_lengths"] = np.where(lengths, firsts, all_letters)
@@ -379,10 +405,11 @@ def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> tuple[int, int]:
         places += [n + np.flatnonzero(block % n_parts == part) for n, block in _blocks(values)]
         place = np.concatenate(places)
         own = values[place]
-        order = np.argsort(own, kind="stable")
+        order = np.argsort(own)
         again = np.flatnonzero(own[order[1:]] == own[order[:-1]])
         number += len(again)
-        first = min(first, int(place[order[again]].min(initial=first)))
+        repeated = np.concatenate((order[again], order[again + 1]))
+        first = min(first, int(place[repeated].min(initial=first)))
     return number, first if number else -1
 
 

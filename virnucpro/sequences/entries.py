@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
 
@@ -263,6 +263,14 @@ class Entry(NamedTuple):
     dropped: int = 0
 
 
+class Entries(NamedTuple):
+    """Several entries of a FASTQ file in their order, in columns; see `Entry`."""
+
+    headers: list[bytes]
+    bodies: list[bytes]
+    qualities: list[bytes]
+
+
 def split_fasta(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD) -> Iterator[Entry]:
     r"""Divide a FASTA file into entries.
 
@@ -365,12 +373,17 @@ def _long_header(path: Input, start: bytes) -> InputError:
 
 
 _SEVERAL_BLOCKS: Final = 2 * _BLOCK_BYTES
+_LINES: Final = 4
+"""Lines of a record of FASTQ."""
 
 
-def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD) -> Iterator[Entry]:
+def split_fastq(
+    blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD
+) -> Iterator[Entry | Entries]:
     r"""Divide a FASTQ file into records of four lines each.
 
-    Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored.
+    Lines end in ``\n`` or ``\r\n``. Blank lines at the end are ignored. The whole records of a
+    block are divided at once if all are plain, any other record line by line.
 
     Parameters
     ----------
@@ -383,8 +396,8 @@ def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
 
     Yields
     ------
-    Entry
-        Its qualities are the fourth line, as long as the second one.
+    Entry, Entries
+        Qualities are the fourth line, as long as the second one.
 
     Raises
     ------
@@ -394,32 +407,79 @@ def split_fastq(blocks: Iterator[bytes], path: Input, longest: int = MAX_RECORD)
     """
     stream = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
     most = max(longest, _SEVERAL_BLOCKS)  # also counts white space
-    for number in count(1):
-        header = stream.readline(_HEADER_BYTES)
-        if len(header) == _HEADER_BYTES:
-            raise _long_header(path, header)
-        header = header.rstrip(b"\r\n")
-        if not header:
-            if any(map(bytes.strip, iter(partial(stream.read, _BLOCK_BYTES), b""))):
-                raise _invalid_fastq(path, number, "", "its first line is blank")
+    number = next_block = 0
+    while True:
+        if number >= next_block:
+            text = stream.peek(1)
+            reads, n_bytes = _plain_reads(text)
+            if reads is None:
+                next_block = number + text.count(b"\n") // _LINES + 1
+            else:
+                stream.read(n_bytes)
+                number += len(reads.headers)
+                yield reads
+        number += 1
+        entry = _read_entry(stream, path, number, most)
+        if entry is None:
             return
-        letters, dropped = _line(stream, most)
-        plus = stream.readline(_HEADER_BYTES).rstrip(b"\r\n")
-        qualities, _ = _line(stream, most)
-        problem = ""
-        if not header.startswith(b"@"):
-            problem = "its first line does not begin with @"
-        elif not plus.startswith(b"+"):
-            problem = "its third line does not begin with +: a record has four lines"
-        elif plus[1:] not in (b"", header[1:]):
-            problem = "its third line has the name of another record"
-        elif len(qualities) != len(letters):
-            problem = f"{len(letters):,} letters, but {len(qualities):,} qualities"
-        if problem:
-            name = header.removeprefix(b"@").decode(errors="replace")
-            problem += "" if stream.peek(1) else ", and the file ends there"
-            raise _invalid_fastq(path, number, name, problem)
-        yield Entry(header[1:], letters, qualities, dropped)
+        yield entry
+
+
+def _read_entry(
+    stream: "io.BufferedReader[BlockStream]", path: Input, number: int, most: int
+) -> Entry | None:
+    """Return the next record, read line by line; None at the end of the file."""
+    header = stream.readline(_HEADER_BYTES)
+    if len(header) == _HEADER_BYTES:
+        raise _long_header(path, header)
+    header = header.rstrip(b"\r\n")
+    if not header:
+        if any(map(bytes.strip, iter(partial(stream.read, _BLOCK_BYTES), b""))):
+            raise _invalid_fastq(path, number, "", "its first line is blank")
+        return None
+    letters, dropped = _line(stream, most)
+    plus = stream.readline(_HEADER_BYTES).rstrip(b"\r\n")
+    qualities, _ = _line(stream, most)
+    problem = ""
+    if not header.startswith(b"@"):
+        problem = "its first line does not begin with @"
+    elif not plus.startswith(b"+"):
+        problem = "its third line does not begin with +: a record has four lines"
+    elif plus[1:] not in (b"", header[1:]):
+        problem = "its third line has the name of another record"
+    elif len(qualities) != len(letters):
+        problem = f"{len(letters):,} letters, but {len(qualities):,} qualities"
+    if problem:
+        name = header.removeprefix(b"@").decode(errors="replace")
+        problem += "" if stream.peek(1) else ", and the file ends there"
+        raise _invalid_fastq(path, number, name, problem)
+    return Entry(header[1:], letters, qualities, dropped)
+
+
+def _plain_reads(text: bytes) -> tuple[Entries | None, int]:
+    """Return the whole records at the start of a block and their bytes; None if any is not plain.
+
+    Plain records end in line feeds, have no NUL, and none of the problems of `split_fastq`.
+    """
+    lines = text.split(b"\n")
+    *_, rest = range(0, len(lines), _LINES)
+    headers, bodies, pluses, qualities = (lines[line:rest:_LINES] for line in range(_LINES))
+    names = _after(b"@", headers)
+    if (
+        not names
+        or b"\r" in text
+        or b"\0" in text
+        or len(names) < len(headers)
+        or ({*pluses} != {b"+"} and _after(b"+", pluses) != names)
+        or [*map(len, bodies)] != [*map(len, qualities)]
+    ):
+        return None, 0
+    return Entries(names, bodies, qualities), len(text) - len(b"\n".join(lines[rest:]))
+
+
+def _after(letter: bytes, lines: list[bytes]) -> list[bytes]:
+    """Return lines without their first letter; fewer lines if another one begins with it."""
+    return b"\n".join((b"", *lines)).split(b"\n" + letter)[1:]
 
 
 def _invalid_fastq(path: Input, number: int, name: str, problem: str) -> InputError:

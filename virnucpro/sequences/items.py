@@ -47,9 +47,7 @@ _HALF_KNOWN: Final = 0.5
 
 DIGEST_BYTES = 16
 """128 bits: with 2e9 distinct items, the probability of two equal digests is 6e-21."""
-_OF_WINDOW, _OF_PIECE = (
-    blake2b(digest_size=DIGEST_BYTES, person=kind) for kind in (b"window", b"piece")
-)
+_OF_WINDOW = blake2b(digest_size=DIGEST_BYTES, person=b"window")
 
 # Number of bases whose codons are classified at once; small enough for the CPU's cache.
 _BLOCK_BASES = 1 << 17
@@ -115,13 +113,9 @@ class Pieces:
 
 
 def cut_records(
-    sequences: Sequence[bytes],
-    status: ByteArray,
-    spec: IndexSpec,
-    mates: IntArray,
-    joints: IntArray,
+    sequences: Sequence[bytes], items: Items, spec: IndexSpec, mates: IntArray, joints: IntArray
 ) -> Pieces:
-    """Cut the records with an item into pieces; `status` is that of `divide_records`.
+    """Cut the records with an item into pieces; `items` is the result of `divide_records`.
 
     A pair of mates with letters has two pieces at least; `mates` and `joints` are as in
     `piece_bounds`.
@@ -129,16 +123,37 @@ def cut_records(
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     per_record = np.zeros(len(lengths), np.int64)
     if spec.piece is not None:
-        scorable = status == RecordStatus.SCORABLE
+        scorable = items.status == RecordStatus.SCORABLE
         per_record[scorable] = count_pieces(lengths[scorable], spec.piece)
         pairs = scorable & have_two_mates(lengths, mates, joints)
         per_record[pairs] = np.maximum(per_record[pairs], 2)
     first = np.concatenate(([0], np.cumsum(per_record)))
     start, end = piece_bounds(first, lengths, np.arange(first[-1]), mates, joints)
     record = np.repeat(np.arange(len(lengths)), per_record)
-    places = zip(record.tolist(), start.tolist(), end.tolist(), strict=True)
-    digests = (_window_digest(sequences[number][a:b], _OF_PIECE) for number, a, b in places)
-    return Pieces(per_record, start, end - start, b"".join(digests))
+    digests = _piece_digests(sequences, record, start, end, items)
+    return Pieces(per_record, start, end - start, digests)
+
+
+def _piece_digests(
+    sequences: Sequence[bytes], record: IntArray, start: IntArray, end: IntArray, items: Items
+) -> bytes:
+    """Return the digests of pieces: of windows with the same bases, but with all bits inverted.
+
+    A piece that is also a window item of its record has no digest computed for it.
+    """
+    whole = items.frame == WINDOW_ITEM
+    window = np.repeat(np.arange(len(items.per_window)), items.per_window)[whole]
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    starts, ends = (np.append(bounds[window], -1) for bounds in _in_text(items.windows, lengths))
+    origin = (np.cumsum(lengths) - lengths)[record]
+    place = np.searchsorted(starts[:-1], origin + start)
+    known = (starts[place] == origin + start) & (ends[place] == origin + end)
+    digests = np.empty(len(record), f"V{DIGEST_BYTES}")
+    digests[known] = np.frombuffer(items.digests, digests.dtype)[whole][place[known]]
+    others = (values[~known].tolist() for values in (record, start, end))
+    new = (_window_digest(sequences[number][a:b]) for number, a, b in zip(*others, strict=True))
+    digests[~known] = np.frombuffer(b"".join(new), digests.dtype)
+    return (~digests.view(np.uint64)).tobytes()
 
 
 def divide_records(
@@ -371,11 +386,11 @@ def _scorable(text: bytes, starts: IntArray, ends: IntArray, first: IntArray) ->
 def _window_digests(text: bytes, starts: IntArray, ends: IntArray) -> Iterator[bytes]:
     """Yield a digest per window, which differs from the digest of a frame with the same bases."""
     for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield _window_digest(text[low:high], _OF_WINDOW)
+        yield _window_digest(text[low:high])
 
 
-def _window_digest(bases: bytes, kind: blake2b) -> bytes:
-    digest = kind.copy()  # half the time of a new one
+def _window_digest(bases: bytes) -> bytes:
+    digest = _OF_WINDOW.copy()  # half the time of a new one
     digest.update(bases)
     return digest.digest()
 

@@ -6,7 +6,6 @@ is that of the mates without ``/1`` and ``/2``, ``.1`` and ``.2``, or ``_1`` and
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +15,9 @@ from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.entries import STANDARD_INPUT, Input, has_alignments
-from virnucpro.sequences.records import Record, read_records
+from virnucpro.sequences.records import Record, Records, one_by_one, read_records
 from virnucpro.sequences.spec import Pairs
-from virnucpro.sequences.translation import reverse_complement
+from virnucpro.sequences.translation import reverse_complement, reverse_complements
 
 JOINT: Final = b"N" * 25
 """Letters between the mates; long enough that windows are placed around them."""
@@ -27,6 +26,8 @@ _FIRST: Final = "/1"
 _SECOND: Final = "/2"
 _OTHER_FIRST: Final = (".1", "_1")
 """Ends of the names of first mates in read archives and of simulators."""
+_ENDS: Final = (b"/1", b"/2")
+_PAIRS_OF_ENDS: Final = {_ENDS, (b".1", b".2"), (b"_1", b"_2")}
 _ADVICE: Final = "give the mates in the same order, without reads that have no mate"
 _COLLATE: Final = "collate the file by name (samtools collate), without reads that have no mate"
 
@@ -44,9 +45,13 @@ def joint_letters(lengths: IntArray, mates: IntArray) -> IntArray:
     return np.where(mates < lengths, len(JOINT), 0)
 
 
-def split_pair(sequence: bytes, first: int) -> tuple[bytes, bytes]:
-    """Return both mates of a record, as in the input; `first` is the length of the first mate."""
-    return sequence[:first], reverse_complement(sequence[first + len(JOINT) :])
+def split_pairs(
+    sequences: Sequence[bytes], mates: Sequence[int]
+) -> tuple[list[bytes], list[bytes]]:
+    """Return both mates of records, as in the input; `mates` are the lengths of the first ones."""
+    pairs = [*zip(sequences, mates, strict=True)]
+    second = reverse_complements([sequence[first + len(JOINT) :] for sequence, first in pairs])
+    return [sequence[:first] for sequence, first in pairs], second
 
 
 def grouped(inputs: Sequence[Input], pairs: Pairs | None) -> list[tuple[int, ...]]:
@@ -83,6 +88,13 @@ def grouped(inputs: Sequence[Input], pairs: Pairs | None) -> list[tuple[int, ...
 def read_pairs(
     paths: Sequence[Input], read: Callable[[Input], Iterator[Record]] = read_records
 ) -> Iterator[Record]:
+    """Read paired reads one by one; see `read_groups_of_pairs`."""
+    return one_by_one(read_groups_of_pairs(paths, read))
+
+
+def read_groups_of_pairs(
+    paths: Sequence[Input], read: Callable[[Input], Iterator[Record | Records]]
+) -> Iterator[Record | Records]:
     """Read paired reads from two files, or from one file in which second mates follow first ones.
 
     Mates in alignments are next to each other, in any order; reads without the flag of a mate are
@@ -93,30 +105,66 @@ def read_pairs(
     paths
         One or two files.
     read
-        `read_records`, with its options.
+        `virnucpro.sequences.records.read_groups`, with its options.
 
     Yields
     ------
-    Record
+    Record, Records
         The joined mates.
 
     Raises
     ------
     InputError
-        As `read_records`; if names or numbers of the mates differ, or a mate is too long.
+        As `read`; if names or numbers of the mates differ, or a mate is too long.
     """
     if len(paths) == 1:
-        yield from _of_one_file(paths[0], read(paths[0]))
+        yield from _of_one_file(paths[0], one_by_one(read(paths[0])))
         return
-    files = [read(path) for path in paths]
-    for number, (first, second) in enumerate(zip_longest(*files), 1):
-        if first is None or second is None:
-            ended, longer = paths if first is None else reversed(paths)
-            name = shortened((first or second).name)
-            raise InputError(
-                f"{ended}: ends before record {number}, but {longer} has it ({name}); {_ADVICE}"
-            )
-        yield _joined(first, second, f"{paths[0]} and {paths[1]}: record {number}")
+    number = 0
+    files = [_Side(read(path)) for path in paths]
+    while any(ready := [file.ready() for file in files]):
+        both = [file.take(max(1, min(ready))) for file in files]
+        if records := _joined_records(*both):
+            number += len(records.names)
+            yield records
+            continue
+        for first, second in zip(*(one_by_one([group]) for group in both), strict=True):
+            number += 1
+            if first is None or second is None:
+                ended, longer = paths if first is None else reversed(paths)
+                name = shortened((first or second).name)
+                raise InputError(
+                    f"{ended}: ends before record {number}, but {longer} has it ({name}); {_ADVICE}"
+                )
+            yield _joined(first, second, f"{paths[0]} and {paths[1]}: record {number}")
+
+
+class _Side:
+    """The records of one of two files of mates, one by one or many at once."""
+
+    def __init__(self, groups: Iterator[Record | Records]) -> None:
+        self._groups = groups
+        self._group: Record | Records | None = None
+        self._first = 0
+
+    def ready(self) -> int:
+        """Return how many records can be taken at once, 0 at the end of the file."""
+        if self._group is None:
+            self._group, self._first = next(self._groups, None), 0
+        if isinstance(self._group, Records):
+            return len(self._group.names) - self._first
+        return int(self._group is not None)
+
+    def take(self, number: int) -> Record | Records | None:
+        """Return the next records, of those that are ready; None at the end of the file."""
+        group, first = self._group, self._first
+        self._first += number
+        if not isinstance(group, Records):
+            self._group = None
+            return group
+        if self._first == len(group.names):
+            self._group = None
+        return group.part(first, self._first)
 
 
 def _of_one_file(path: Input, records: Iterator[Record]) -> Iterator[Record]:
@@ -147,6 +195,34 @@ def _common(first: str, second: str) -> str:
         return name
     numbered = first.endswith(_OTHER_FIRST) and second == f"{first[:-1]}2"
     return first[:-2] if numbered else ""
+
+
+def _joined_records(
+    first: Record | Records | None, second: Record | Records | None
+) -> Records | None:
+    """Join many mates at once; None unless all names are alike."""
+    if not isinstance(first, Records) or not isinstance(second, Records):
+        return None
+    if first.names == second.names:
+        names = first.names
+        if any(name.endswith(_ENDS) for name in names):
+            return None
+    else:
+        names = [name[:-2] for name in first.names]
+        ends = first.names[0][-2:], second.names[0][-2:]
+        if ends not in _PAIRS_OF_ENDS or not all(names):
+            return None
+        for end, mates in zip(ends, (first, second), strict=True):
+            if [name + end for name in names] != mates.names:
+                return None
+    others = reverse_complements(second.sequences)
+    qualities = b"\n".join(second.qualities)[::-1].split(b"\n")[::-1]
+    return Records(
+        names,
+        [a + JOINT + b for a, b in zip(first.sequences, others, strict=True)],
+        [a + _JOINT_QUALITIES + b for a, b in zip(first.qualities, qualities, strict=True)],
+        [*map(len, first.sequences)],
+    )
 
 
 def _joined(first: Record, second: Record, place: str, *, aligned: bool = False) -> Record:

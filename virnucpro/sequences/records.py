@@ -26,18 +26,19 @@ neither ``>`` nor ``@`` first    `InputError`
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import chain, compress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from virnucpro.console import shortened
+from virnucpro.console import are_plain, shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.entries import (
     MAX_RECORD,
     WHITE_SPACE,
     BlockStream,
+    Entries,
     Entry,
     Input,
     OpenInput,
@@ -48,6 +49,8 @@ from virnucpro.sequences.entries import (
     split_fastq,
     too_long,
 )
+
+T = TypeVar("T")
 
 _LINES_A_RECORD = 4
 _WITHOUT_SPACE = str.maketrans("", "", " \t\n\v\f")
@@ -141,6 +144,30 @@ class Record(NamedTuple):
     too_long: int = 0
 
 
+class Records(NamedTuple):
+    """Several records in their order, in columns; see `Record`.
+
+    They are valid and without gaps. Their names are ASCII, as given, and equal in all outputs.
+
+    Attributes
+    ----------
+    names, sequences, qualities
+        One for each record.
+    mates
+        Letters of the first mates, if the records are pairs.
+    """
+
+    names: list[bytes]
+    sequences: list[bytes]
+    qualities: list[bytes]
+    mates: list[int]
+
+    def part(self, first: int, last: int) -> "Records":
+        """Return the records ``first:last``."""
+        own = slice(first, last)
+        return Records(self.names[own], self.sequences[own], self.qualities[own], self.mates[own])
+
+
 def _spelling(alphabet: Alphabet) -> bytes:
     """Return a ``bytes.translate`` table that normalises letters; invalid letters become NUL."""
     letters = alphabet.value.encode()
@@ -153,6 +180,10 @@ def _spelling(alphabet: Alphabet) -> bytes:
 
 
 _SPELLING = {alphabet: _spelling(alphabet) for alphabet in Alphabet}
+_SPELLING_OF_LINES = {
+    alphabet: table[:10] + b"\n" + table[11:] for alphabet, table in _SPELLING.items()
+}
+"""`_SPELLING` of joined lines: line feeds are kept."""
 _INVALID_SPELLING = bytes(
     letter if letter == ord("*") or bytes([letter]).isalpha() else ord("?")
     for letter in bytes(range(256)).upper()
@@ -167,6 +198,23 @@ def read_records(
     strict: bool = True,
     longest: int = MAX_RECORD,
 ) -> Iterator[Record]:
+    """Read the records of a file one by one; see `read_groups`."""
+    return one_by_one(read_groups(path, alphabet, strict=strict, longest=longest))
+
+
+def one_by_one(groups: Iterable[T | Records]) -> Iterator[T | Record]:
+    """Yield each record of the groups; other members are yielded as they are."""
+    for group in groups:
+        if isinstance(group, Records):
+            for name, sequence, qualities in zip(*group[:3], strict=True):
+                yield Record(name.decode(), sequence, qualities=qualities)
+        else:
+            yield group
+
+
+def read_groups(
+    path: Input, alphabet: Alphabet, *, strict: bool, longest: int
+) -> Iterator[Record | Records]:
     """Read the records of a FASTA, FASTQ, SAM, BAM or CRAM file, in the order of the file.
 
     Memory is limited by the longest record. Format and compression (gzip, bzip2, xz, zstandard)
@@ -186,8 +234,8 @@ def read_records(
 
     Yields
     ------
-    Record
-        Name, normalised sequence and qualities; see the table at the top of this module.
+    Record, Records
+        Names, normalised sequences and qualities; see the table at the top of this module.
 
     Raises
     ------
@@ -195,39 +243,71 @@ def read_records(
         When the file cannot be read or decompressed, or is neither FASTA nor FASTQ. With `strict`,
         also when a record is too long, or contains a gap or a letter outside the alphabet.
     """
-    spelling = _SPELLING[alphabet]
-    for number, (header, body, qualities, dropped) in enumerate(_entries(path, longest), 1):
-        letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
-        sequence = letters.translate(spelling, WHITE_SPACE)
-        name = _name(header) or f"{UNNAMED}{number}"
-        if b"\0" in header:
-            raise InputError(
-                f"{path}: record {number} ({shortened(name)}): the header contains a NUL byte; "
-                "give a FASTA or FASTQ file"
-            )
-        if dropped or len(sequence) > longest:
-            if strict:
-                raise too_long(path, f"record {number} ({shortened(name)})", longest)
-            kept = None if qualities is None else b""
-            yield Record(name, b"", qualities=kept, too_long=len(sequence) + dropped)
-        elif b"\0" not in sequence:
-            if qualities is None:
-                yield Record(name, sequence)
-            else:
-                yield Record(name, sequence, 0, "", _aligned(qualities, body, len(sequence)))
-        elif strict:
-            letter = _first_invalid(body, alphabet)
-            line = line_of_letter(path, number, letter)
-            place = f"letter {letter:,}" if line is None else f"line {line:,}, letter {letter:,}"
-            raise InputError(
-                f"{path}: record {number} ({shortened(name)}): {_problem(body, alphabet, place)}"
-            )
+    number = 0
+    for found in _entries(path, longest):
+        if isinstance(found, Entry):
+            entries: Iterable[Entry] = (found,)
+        elif records := _plain_records(found, alphabet, longest):
+            number += len(records.names)
+            yield records
+            continue
         else:
-            record = _repaired(name, body, alphabet)
-            if qualities is not None:
-                kept = _aligned(qualities, body, len(record.sequence))
-                record = record._replace(qualities=kept)
-            yield record
+            entries = map(Entry, *found)
+        for entry in entries:
+            number += 1
+            yield _record(path, number, entry, alphabet, strict=strict, longest=longest)
+
+
+def _plain_records(entries: Entries, alphabet: Alphabet, longest: int) -> Records | None:
+    """Return many records at once; None unless all are as in `Records` and short enough."""
+    names = [word for header in entries.headers for word in header.split(None, 1)[:1]]
+    lines = b"\n".join((b"", *names))
+    letters = b"\n".join(entries.bodies).translate(_SPELLING_OF_LINES[alphabet])
+    sequences = letters.split(b"\n")
+    if (
+        len(names) < len(entries.headers)
+        or not are_plain(lines)
+        or b"\n" + UNNAMED.encode() in lines
+        or b"\0" in letters
+        or max(map(len, sequences)) > longest
+    ):
+        return None
+    return Records(names, sequences, entries.qualities, [])
+
+
+def _record(
+    path: Input, number: int, entry: Entry, alphabet: Alphabet, *, strict: bool, longest: int
+) -> Record:
+    header, body, qualities, dropped = entry
+    letters = _without_final_stop(body) if alphabet is Alphabet.PROTEIN else body
+    sequence = letters.translate(_SPELLING[alphabet], WHITE_SPACE)
+    name = _name(header) or f"{UNNAMED}{number}"
+    if b"\0" in header:
+        raise InputError(
+            f"{path}: record {number} ({shortened(name)}): the header contains a NUL byte; "
+            "give a FASTA or FASTQ file"
+        )
+    if dropped or len(sequence) > longest:
+        if strict:
+            raise too_long(path, f"record {number} ({shortened(name)})", longest)
+        kept = None if qualities is None else b""
+        return Record(name, b"", qualities=kept, too_long=len(sequence) + dropped)
+    if b"\0" not in sequence:
+        if qualities is None:
+            return Record(name, sequence)
+        return Record(name, sequence, 0, "", _aligned(qualities, body, len(sequence)))
+    if strict:
+        letter = _first_invalid(body, alphabet)
+        line = line_of_letter(path, number, letter)
+        place = f"letter {letter:,}" if line is None else f"line {line:,}, letter {letter:,}"
+        raise InputError(
+            f"{path}: record {number} ({shortened(name)}): {_problem(body, alphabet, place)}"
+        )
+    record = _repaired(name, body, alphabet)
+    if qualities is not None:
+        kept = _aligned(qualities, body, len(record.sequence))
+        record = record._replace(qualities=kept)
+    return record
 
 
 def _aligned(qualities: bytes, body: bytes, length: int) -> bytes:
@@ -252,7 +332,7 @@ def _repaired(name: str, body: bytes, alphabet: Alphabet) -> Record:
     return Record(name, letters.translate(_INVALID_SPELLING), gaps, problem)
 
 
-def _entries(path: Input, longest: int) -> Iterator[Entry]:
+def _entries(path: Input, longest: int) -> Iterator[Entry | Entries]:
     """Yield the entries of a file.
 
     The first bytes of the file select alignments, FASTA without qualities, or FASTQ.

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.arrays import AnyArray, HashArray, Int32Array, IntArray
+from virnucpro.arrays import AnyArray, BoolArray, HashArray, Int32Array, IntArray
 from virnucpro.sequences.columns import (
     Column,
     ColumnFile,
@@ -30,7 +30,7 @@ ROW_COLUMNS = ("item_row", "piece_row", "row_lengths", "row_first_base", "row_sp
 """Columns that `write_rows` writes."""
 
 IN_MEMORY_ITEMS = 10**8
-"""More items than this are sorted on disk; in memory they would take 87 bytes each."""
+"""More items than this are sorted on disk; in memory they would take 71 bytes each."""
 BLOCK_ITEMS = 1 << 22
 """Items of a block and of a bucket; about 130 bytes of memory each."""
 
@@ -71,17 +71,25 @@ def distinct_rows(digests: HashArray, lengths: Int32Array) -> tuple[IntArray, In
     """
     if not len(digests):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    # lexsort is stable: identical items stay in the order of their appearance.
-    order = np.lexsort((digests[:, 1], digests[:, 0]))
-    ordered = digests[order]
-    new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
-    group_first = order[new]
-    by_rank = np.lexsort((group_first, -lengths[group_first].astype(np.int64)))
+    # Several times as fast as lexsort; different digests almost always differ in the first half.
+    order = np.argsort(digests[:, 0])
+    new = _changes(digests[order, 0])
+    if (_changes(digests[order, 1]) & ~new).any():
+        order = np.lexsort((digests[:, 1], digests[:, 0]))
+        new = _changes(digests[order, 0]) | _changes(digests[order, 1])
+    group_first = np.minimum.reduceat(order, np.flatnonzero(new))
+    # One number for length and first item, of which there are fewer than 2**32.
+    by_rank = np.argsort(group_first - (lengths[group_first].astype(np.int64) << 32))
     row_of_group = np.empty(len(by_rank), np.int64)
     row_of_group[by_rank] = np.arange(len(by_rank))
     item_row = np.empty(len(order), np.int64)
     item_row[order] = row_of_group[np.cumsum(new) - 1]
     return item_row, group_first[by_rank]
+
+
+def _changes(values: IntArray) -> BoolArray:
+    """Return whether each value differs from the one before it."""
+    return np.concatenate(([True], values[1:] != values[:-1]))
 
 
 def write_rows(folder: Folder) -> dict[str, ColumnFile]:

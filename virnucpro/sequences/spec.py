@@ -189,10 +189,10 @@ class ContentDigest:
 
         `too_long` are the letters of too long records, by their positions.
         """
-        lines = [line for pair in zip(names, sequences, strict=True) for line in pair]
+        lines = [b""] * (2 * len(names) + 1)
+        lines[:-1:2], lines[1::2] = names, sequences
         for place, n_letters in too_long.items():
             lines[2 * place + 1] = b"%d letters" % n_letters
-        lines.append(b"")
         self._hash.update(b"\n".join(lines))
         self.n_records += 0 if second else len(sequences)
         self.n_bases += sum(map(len, sequences)) + sum(too_long.values())

@@ -16,7 +16,13 @@ from samples import QUICK, any_spec, index_of
 
 from virnucpro.errors import UsageError
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.sequences.items import DIGEST_BYTES, ITEM_NAMES, WINDOW_ITEM, divide_records
+from virnucpro.sequences.items import (
+    DIGEST_BYTES,
+    ITEM_NAMES,
+    WINDOW_ITEM,
+    cut_records,
+    divide_records,
+)
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec, InputFile, RecordStatus, fingerprint
 from virnucpro.sequences.windows import tile
@@ -293,3 +299,22 @@ def test_records_left_out_change_no_other_record(sequences, kind, least, data):
     for place in {*range(len(sequences))} - {*kept}:
         status = left_out.get(place, RecordStatus.TOO_SHORT)
         assert (found.status[place], counts[place]) == (status, 0)
+
+
+@given(
+    st.lists(st.sampled_from([b"", OPEN[:60], OPEN[:70], OPEN[:140], OPEN[70:140], b"N" * 80])),
+    st.integers(60, 80),
+    st.sampled_from(["published", "even"]),
+)
+def test_digests_of_pieces_depend_on_their_bases_alone(records, piece, tiling):
+    spec = replace(WINDOWS, window=70, tiling=tiling, piece=piece)
+    items = divide_records(records, spec)
+    lengths = np.array([*map(len, records)], np.int64)
+    found = cut_records(records, items, spec, lengths, np.zeros_like(lengths))
+    bounds = np.repeat(np.arange(len(records)), found.per_record), found.start, found.length
+    texts = [records[n][a : a + b] for n, a, b in zip(*bounds, strict=True)]
+    size = DIGEST_BYTES
+    digests = [found.digests[n : n + size] for n in range(0, len(found.digests), size)]
+    assert len({*zip(texts, digests, strict=True)}) == len({*texts}) == len({*digests})
+    of_windows = {items.digests[n : n + size] for n in range(0, len(items.digests), size)}
+    assert of_windows.isdisjoint(digests)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,15 @@ from xopen import xopen
 from virnucpro.errors import InputError
 from virnucpro.sequences import entries
 from virnucpro.sequences.entries import Entry, split_fasta, split_fastq
-from virnucpro.sequences.records import Alphabet, Record, line_of_letter, read_records
+from virnucpro.sequences.mates import JOINT, read_groups_of_pairs, read_pairs
+from virnucpro.sequences.records import (
+    Alphabet,
+    Record,
+    line_of_letter,
+    one_by_one,
+    read_groups,
+    read_records,
+)
 
 TWO = b">one first\nACGT\nAC\n>two\nGGG\n"
 TWO_RECORDS = [Record("one", b"ACGTAC"), Record("two", b"GGG")]
@@ -394,8 +404,96 @@ reads = st.lists(st.tuples(names, st.text("ACGTN", max_size=9)), min_size=1, max
 @given(reads, sizes)
 def test_fastq_records_do_not_depend_on_the_block_size(records, size):
     content = "".join(f"@{n}\n{s}\n+\n{'I' * len(s)}\n" for n, s in records).encode()
-    split = list(split_fastq(in_blocks(content, size), "a"))
+    split = []
+    for found in split_fastq(in_blocks(content, size), "a"):
+        split += [found] if isinstance(found, Entry) else map(Entry, *found)
     assert split == [Entry(n.encode(), s.encode(), b"I" * len(s)) for n, s in records]
+
+
+odd_names = names | st.sampled_from(
+    [
+        "",
+        " ",
+        "=x",
+        "%41",
+        "track1",
+        "unnamed_3",
+        "a\tb",
+        "a\0",
+        "a\x1b",
+        "x/1",
+        "x/2",
+        "x.1",
+        "x.2",
+    ]
+)
+odd_reads = st.tuples(
+    odd_names,
+    st.text("ACGTN", max_size=9) | st.text("ACGTNacgu-. E*\t\r", max_size=9),
+    st.sampled_from(["+"] * 8 + ["+x", "", "+{}"]),
+    st.sampled_from([0] * 15 + [1]),
+    st.sampled_from(["\n"] * 8 + ["\r\n", "\n\n"]),
+)
+
+
+def fastq_of(odd):
+    lines = ([f"@{n}", s, plus.format(n), "I" * (len(s) + more)] for n, s, plus, more, _ in odd)
+    return "".join(end.join([*four, ""]) for four, (*_, end) in zip(lines, odd, strict=True))
+
+
+def outcome(records):
+    found = []
+    try:
+        found.extend(records)
+    except InputError as error:
+        found.append(str(error))
+    return found
+
+
+@given(
+    st.lists(odd_reads, max_size=8),
+    st.lists(odd_reads, max_size=8),
+    st.integers(0, 3),
+    st.sampled_from([9, 40, 200]),
+    st.sampled_from([3, 1000]),
+    st.booleans(),
+)
+def test_blocks_of_reads_give_what_single_lines_give(
+    tmp_path_factory, first, second, cut, block, longest, strict
+):
+    base = tmp_path_factory.getbasetemp()
+    paths = [str(base / name) for name in ("first.fq", "second.fq")]
+    for path, odd in zip(paths, (first, second), strict=True):
+        text = fastq_of([("a", "AC", "+", 0, "\n"), *odd])
+        Path(path).write_bytes(text[: len(text) - cut].encode())
+
+    def read(path):
+        return read_groups(path, Alphabet.NUCLEOTIDE, strict=strict, longest=longest)
+
+    def outcomes():
+        single = [outcome(one_by_one(read(path))) for path in paths]
+        return [*single, outcome(read_pairs(paths, read)), outcome(read_pairs(paths[:1], read))]
+
+    with patch.object(entries, "_BLOCK_BYTES", block):
+        found = outcomes()
+        with patch.object(entries, "_plain_reads", return_value=(None, 0)):
+            assert found == outcomes()
+
+
+def test_plain_reads_are_read_in_blocks(tmp_path):
+    for name in ("a.fq", "b.fq"):
+        (tmp_path / name).write_bytes(fastq((b"r x", b"acgu"), (b"s", b"")) * 100)
+    paths = [str(tmp_path / "a.fq"), str(tmp_path / "b.fq")]
+
+    def read(path):
+        return read_groups(path, Alphabet.NUCLEOTIDE, strict=True, longest=10)
+
+    (group,) = read(paths[0])
+    assert group == ([b"r", b"s"] * 100, [b"ACGT", b""] * 100, [QUALITIES[:4], b""] * 100, [])
+    (pairs,) = read_groups_of_pairs(paths, read)
+    assert pairs.names == group.names
+    assert pairs.sequences[0] == b"ACGT" + JOINT + b"ACGT"
+    assert pairs.mates == [4, 0] * 100
 
 
 LETTERS = 20 << 20
