@@ -15,6 +15,7 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, line separators and marks of the text direction."""
 _RISKY: Final = ("=", "+", "-", "@", "#", "track", "browser")
 """Start of a formula in spreadsheet programs, or of a line that is not a row of a BED file."""
+_RISKY_NAME: Final = re.compile(f" (?:{'|'.join(map(re.escape, _RISKY))})")
 _ENCODED: Final = re.compile(
     rf"{CONTROL.pattern}|%(?=[01][0-9A-F]|25|7F|C2%[89]|E2%8[01])"
     r"|^(?:[=+@#-]|t(?=rack)|b(?=rowser)|%(?=3D|2[BD3]|40|74|62))"
@@ -58,6 +59,18 @@ def encoded_name(name: str) -> str:
     if name.isprintable() and "%" not in name and not name.startswith(_RISKY):
         return name
     return _ENCODED.sub(_percent_encoded, name)
+
+
+def encoded_names(names: str) -> list[str]:
+    """Return the `encoded_name` of each of the names, of which each follows a space.
+
+    No name contains a space.
+    """
+    found = names.split(" ")[1:]
+    # Most tables have no unsafe name.
+    if names.isprintable() and "%" not in names and not _RISKY_NAME.search(names):
+        return found
+    return list(map(encoded_name, found))
 
 
 def encoded_file_name(name: str) -> str:
