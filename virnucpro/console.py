@@ -70,6 +70,12 @@ def are_plain(lines: bytes) -> bool:
     return not (lines.translate(None, _PLAIN).strip(b"\n") or _RISKY_LINE.search(lines))
 
 
+def encoded_names(lines: bytes) -> list[str]:
+    """Return the `encoded_name` of each of the names, in UTF-8 and each after a line feed."""
+    names = lines.decode().split("\n")[1:]
+    return names if are_plain(lines) else list(map(encoded_name, names))
+
+
 def encoded_file_name(name: str) -> str:
     """Return a file's name or path as all outputs contain it; different names stay different.
 

@@ -5,9 +5,19 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from programs import run_captured
 
-from virnucpro.console import duration, encoded_file_name, printable, say, shortened
+from virnucpro.console import (
+    duration,
+    encoded_file_name,
+    encoded_name,
+    encoded_names,
+    printable,
+    say,
+    shortened,
+)
 
 PROTECTED = """
 import sys
@@ -96,6 +106,20 @@ def test_control_characters_are_printed_as_escapes(capsys):
     assert printable("é\x1b[2J\r\udcff") == "é\\x1b[2J\\r\\udcff"
     say("two\nlines")
     assert capsys.readouterr().err == "[virnucpro] two\\nlines\n"
+
+
+UNSAFE_STARTS = st.sampled_from(["", "=", "+", "-", "@", "#", "track", "browser", "%3D", "tr"])
+NAMES = st.tuples(
+    UNSAFE_STARTS, st.text(st.sampled_from("ab1_.|=-%25\x7f\x85\u2028\u202eé中"), max_size=4)
+).map("".join)
+
+
+@given(st.lists(NAMES.filter(bool), max_size=6))
+@example(["a", "b=track", "é", "t"])
+@example(["a", "browser1"])
+def test_names_are_encoded_together_as_each_by_itself(names):
+    joined = "".join(f"\n{name}" for name in names)
+    assert encoded_names(joined.encode()) == [*map(encoded_name, names)]
 
 
 def test_different_file_names_stay_different():

@@ -360,9 +360,11 @@ def _group(
     ``values[first[g]:first[g + 1]]``. The result of a group without values is `empty`.
     """
     result = np.full(len(first) - 1, empty, dtype)
-    filled = np.flatnonzero(np.diff(first))
-    if len(filled):
-        result[filled] = ufunc.reduceat(values, first[filled], dtype=dtype)
+    filled = first[1:] > first[:-1]
+    if len(values) == np.count_nonzero(filled):  # one value each
+        result[filled] = values
+    else:
+        result[filled] = ufunc.reduceat(values, first[:-1][filled], dtype=dtype)
     return result
 
 
@@ -379,9 +381,9 @@ def _argmax(first: IntArray, values: Float32Array) -> IntArray:
 
     Group g has the values ``values[first[g]:first[g + 1]]``.
     """
-    best = np.repeat(_max(first, values), np.diff(first))
-    hits = np.flatnonzero(values == best)
-    result = np.full(len(first) - 1, -1, np.int64)
-    group = np.searchsorted(first, hits, side="right") - 1
+    sizes = np.diff(first)
+    hits = np.flatnonzero(values == np.repeat(_max(first, values), sizes))
+    result = np.full(len(sizes), -1, np.int64)
+    group = np.repeat(np.arange(len(sizes)), sizes)[hits]
     result[group[::-1]] = hits[::-1]
     return result

@@ -125,7 +125,7 @@ def piece_scores(
     return PieceScores(
         first_piece - first_piece[0],
         index.row_lengths[rows],
-        coverage.scores[rows][:, columns],
+        coverage.scores[rows[:, None], columns],
         coverage.row_state[rows],
     )
 

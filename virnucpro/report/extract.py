@@ -20,11 +20,11 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.mates import JOINT
 from virnucpro.sequences.translation import reverse_complement
 from virnucpro.tables.cells import decimals, integers, named
-from virnucpro.tables.columns import input_files
 from virnucpro.tables.write import blocks
 
 _LINE: Final = 80
 _LETTERS_AT_ONCE: Final = _LINE << 13
+_FEW: Final = 10 * _LINE
 _GZIP_LEVEL: Final = 6
 _SPACE: Final = re.compile(r"\s")
 
@@ -209,17 +209,15 @@ def _write(path: Path, texts: Iterator[bytes]) -> None:
 
 def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:
     """Yield the header of each piece, without its first character."""
+    files = [_SPACE.sub(lambda space: quote(space[0]), name) for name in index.input_names]
     for rows in blocks(len(pieces.record)):
         fields = {
             **pieces.fields(rows),
             "length": integers(pieces.end[rows] - pieces.start[rows]),
-            "file": input_files(index, pieces.record[rows]),
+            "file": named(files, index.record_origins(pieces.record[rows])[0]),
             "record": integers(index.record_origins(pieces.record[rows])[1]),
         }
-        columns = [
-            [f"{name}={_SPACE.sub(lambda space: quote(space[0]), cell)}" for cell in cells]
-            for name, cells in fields.items()
-        ]
+        columns = [[f"{name}={cell}" for cell in cells] for name, cells in fields.items()]
         yield from map(" ".join, zip(pieces.names(rows), *columns, strict=True))
 
 
@@ -230,13 +228,13 @@ def _entries(index: SequenceIndex, pieces: _Pieces, *, fastq: bool) -> Iterator[
         second = np.zeros(len(rows), np.bool_) if pieces.second is None else pieces.second[rows]
         for record, start, end, reverse in zip(*spans, second.tolist(), strict=True):
             yield f"{'@' if fastq else '>'}{next(headers)}\n".encode()
-            letters: Iterable[bytes] = _parts(index.record_sequence, record, start, end)
+            letters = _parts(index.record_sequence, record, start, end)
             if reverse:
                 letters = [reverse_complement(b"".join(letters))]
             if not fastq:
                 yield from map(_in_lines, letters)
                 continue
-            qualities: Iterable[bytes] = _parts(index.record_qualities, record, start, end)
+            qualities = _parts(index.record_qualities, record, start, end)
             if reverse:
                 qualities = [b"".join(qualities)[::-1]]
             yield from chain(letters, [b"\n+\n"], qualities, [b"\n"])
@@ -244,14 +242,18 @@ def _entries(index: SequenceIndex, pieces: _Pieces, *, fastq: bool) -> Iterator[
 
 def _parts(
     read: Callable[[int, int, int], bytes], record: int, start: int, end: int
-) -> Iterator[bytes]:
-    """Yield the text from start to end of a record in parts of about 0.6 MB."""
-    for low in range(start, end, _LETTERS_AT_ONCE):
-        yield read(record, low, min(low + _LETTERS_AT_ONCE, end))
+) -> Iterable[bytes]:
+    """Return the text from start to end of a record in parts of about 0.6 MB."""
+    if 0 < end - start <= _LETTERS_AT_ONCE:
+        return [read(record, start, end)]
+    lows = range(start, end, _LETTERS_AT_ONCE)
+    return (read(record, low, min(low + _LETTERS_AT_ONCE, end)) for low in lows)
 
 
 def _in_lines(letters: bytes) -> bytes:
     """Return letters in lines of 80, each with its end."""
+    if len(letters) < _FEW:
+        return b"".join([letters[n : n + _LINE] + b"\n" for n in range(0, len(letters), _LINE)])
     n_lines = len(letters) // _LINE
     lines = np.full((n_lines, _LINE + 1), ord("\n"), np.uint8)
     lines[:, :_LINE] = np.frombuffer(letters, np.uint8, n_lines * _LINE).reshape(n_lines, _LINE)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, Int32Array, IntArray, IntegerArray
-from virnucpro.console import encoded_file_name, encoded_name
+from virnucpro.console import encoded_file_name, encoded_names
 from virnucpro.durable import write_folder
 from virnucpro.errors import IndexFormatError, RunExistsError, StoreError, UsageError
 from virnucpro.sequences.builder import (
@@ -187,9 +187,14 @@ class SequenceIndex:
         """
         distinct, which = np.unique(records, return_inverse=True)
         first = self._values["name_first"]
-        parts = _parts(self._names, first[distinct], first[distinct + 1])
-        names = [encoded_name(part.decode()) for part in parts]
-        found: list[str] = np.array(names, object)[which].tolist()
+        low, high = first[distinct], first[distinct + 1]
+        if len(low) and (low[1:] == high[:-1]).all():  # read at once
+            text = np.frombuffer(self._names.read(low[0], high[-1]), np.uint8)
+            joined = np.insert(text, low - low[0], ord("\n")).tobytes()
+        else:
+            spans = zip(low.tolist(), high.tolist(), strict=True)
+            joined = b"\n".join([b"", *(self._names.read(*span) for span in spans)])
+        found: list[str] = np.array(encoded_names(joined), object)[which].tolist()
         return found
 
     def window_names(self, windows: IntArray) -> list[str]:

@@ -28,9 +28,9 @@ def integers(numbers: IntegerArray) -> list[str]:
 
 def counts(values: RealArray) -> list[str]:
     """Return the text of each whole number, `NA` for NaN."""
-    known = ~np.isnan(values)
-    texts = np.full(len(values), NA, object)
-    texts[known] = integers(values[known].astype(np.int64))
+    missing = np.isnan(values)
+    texts = np.array(integers(np.where(missing, 0, values).astype(np.int64)), object)
+    texts[missing] = NA
     return list(texts)
 
 
@@ -42,9 +42,9 @@ def decimals(values: RealArray) -> list[str]:
     """
     number, known = _ten_thousandths(values)
     known &= ~np.signbit(values) & (values <= 1)
-    texts = _shares()[np.where(known, number, 0).astype(np.int64)]
-    for row in np.flatnonzero(~known).tolist():
-        texts[row] = NA if np.isnan(values[row]) else f"{values[row]:.4f}"
+    texts = _shares()[np.where(known, number, -1).astype(np.int64)]
+    for row in np.flatnonzero(~known & ~np.isnan(values)).tolist():
+        texts[row] = f"{values[row]:.4f}"
     return list(texts)
 
 
@@ -71,7 +71,8 @@ def _small_integers() -> npt.NDArray[np.object_]:
 
 @cache
 def _shares() -> npt.NDArray[np.object_]:
-    return np.array([f"{number / 10_000:.4f}" for number in range(10_001)], object)
+    """Return the texts from 0.0000 to 1.0000, and `NA` as the last."""
+    return np.array([*(f"{number / 10_000:.4f}" for number in range(10_001)), NA], object)
 
 
 def named(names: Sequence[str], codes: AnyArray) -> list[str]:

@@ -16,7 +16,7 @@ from virnucpro.classifier.regions import Regions
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.store.schema import RowState
-from virnucpro.tables.cells import NA, named
+from virnucpro.tables.cells import NA, integers, named
 from virnucpro.tables.schema import TableBlock, Values, column
 from virnucpro.tables.source import RunScores
 
@@ -502,8 +502,7 @@ TABLES: Final = (Predictions, Windows, RegionTable, Missing, Quarantine, Sequenc
 
 def input_files(index: SequenceIndex, records: IntArray) -> list[str]:
     """Return the input file of each record: its name, or its path if two files have one name."""
-    names = index.input_names
-    return [names[file] for file in index.record_origins(records)[0].tolist()]
+    return named(index.input_names, index.record_origins(records)[0])
 
 
 def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
@@ -511,13 +510,14 @@ def _spans(index: SequenceIndex, windows: IntArray) -> list[str]:
     if not index.n_windows:
         return [NA] * len(windows)
     starts, ends = index.window_starts[windows] + 1, index.window_ends[windows]
-    spans = zip(windows.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    return [NA if window < 0 else f"{start}-{end}" for window, start, end in spans]
+    spans = list(map("-".join, zip(integers(starts), integers(ends), strict=True)))
+    for row in np.flatnonzero(windows < 0).tolist():
+        spans[row] = NA
+    return spans
 
 
 def _frames(index: SequenceIndex, items: IntArray) -> list[str]:
     """Return the frame name of each item, W for a whole window; `NA` for item number -1."""
     if not index.n_items:
         return [NA] * len(items)
-    pairs = zip(items.tolist(), index.item_frame[items].tolist(), strict=True)
-    return [NA if item < 0 else ITEM_NAMES[frame] for item, frame in pairs]
+    return named((NA, *ITEM_NAMES), np.where(items < 0, 0, index.item_frame[items] + 1))

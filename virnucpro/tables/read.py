@@ -17,7 +17,7 @@ from virnucpro.tables.write import in_blocks
 
 _LINES_AT_ONCE: Final = 1 << 14
 _BYTES_AT_ONCE: Final = 1 << 23
-_FAR: Final = 1 << 16
+_FAR: Final = 1 << 12
 """Rows of a larger distance are not computed together."""
 
 

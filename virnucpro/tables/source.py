@@ -116,18 +116,19 @@ def likely_sources(
     for part in slices(index.n_records):
         sources[part] = -1
     for first, last in record_blocks(index) if classes.shape[1] else ():
-        start, stop = index.record_first_window[[first, last]].tolist()
-        calls = windows.block(start, stop)
-        scored = calls.status == Status.SCORED
-        owner = _owners(index.record_first_window[first : last + 1])[scored]
-        rows = index.item_row[calls.best_item[scored]]
-        of_windows = _totals(owner, classes[rows], last - first)
         first_piece = index.record_first_piece[first : last + 1]
         rows = index.piece_row[int(first_piece[0]) : int(first_piece[-1])]
         done = coverage.row_state[rows] == RowState.DONE
         weighted = classes[rows[done]] * index.row_lengths[rows[done], None]
-        of_pieces = _totals(_owners(first_piece)[done], weighted, last - first)
-        totals = np.where(of_pieces.any(axis=1, keepdims=True), of_pieces, of_windows)
+        totals = _totals(_owners(first_piece)[done], weighted, last - first)
+        lacking = np.invert(totals.any(axis=1))
+        if lacking.any():
+            first_window = index.record_first_window[first : last + 1]
+            calls = windows.block(int(first_window[0]), int(first_window[-1]))
+            owner = _owners(first_window)
+            scored = (calls.status == Status.SCORED) & lacking[owner]
+            rows = index.item_row[calls.best_item[scored]]
+            totals += _totals(owner[scored], classes[rows], last - first)
         sources[first:last] = np.where(totals.any(axis=1), totals.argmax(axis=1), -1)
     return sources
 
@@ -162,5 +163,7 @@ def _owners(first: IntArray) -> IntArray:
 
 def _totals(owner: IntArray, values: FloatArray, n_records: int) -> FloatArray:
     """Return the sums of the values of each record, ``(n_records, n_classes)``."""
-    columns = (np.bincount(owner, column, n_records) for column in values.T)
-    return np.stack([*columns], axis=1)
+    n_classes = values.shape[1]
+    cells = owner[:, None] * n_classes + np.arange(n_classes)
+    totals = np.bincount(cells.ravel(), values.ravel(), n_records * n_classes)
+    return totals.reshape(n_records, n_classes).astype(np.float64, copy=False)

@@ -163,6 +163,7 @@ items = st.tuples(
 
 @given(st.lists(st.lists(items, max_size=4), max_size=12))
 @example([[(0.25, DONE), (0.75, DONE), (0.75, DONE)], [(0.5, DONE)], [(0.25, DONE)]])
+@example([[(0.25, DONE)], [], [(0.75, QUARANTINED)], [(0.5, DONE)]])
 @example([[(1.0, DONE), (1.0, MISSING)], [(1.0, DONE), (0.0, QUARANTINED)], []])
 def test_a_missing_item_prevents_the_call_and_a_quarantined_one_does_not(groups):
     """Calls, scores and best items are those of a loop over windows; the first best item counts."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from programs import run_captured
 from samples import QUICK, any_spec
 
+from virnucpro.console import encoded_name
 from virnucpro.errors import (
     IndexFormatError,
     InputError,
@@ -187,6 +188,15 @@ def test_names_with_unsafe_characters_are_counted(build):
     assert found.record_names(np.arange(found.n_records)) == [*encoded.values()]
     warning = next(text for text in found.warnings if "percent-encoded" in text)
     assert "like a formula or a BED header: 12. These characters" in warning
+
+
+@pytest.mark.parametrize("names", [["read1", "read22", "é", "tr"], ["=a", "b%3D", "track", "c"]])
+def test_names_of_any_records_in_any_order(build, names):
+    index = build([(name, GENE) for name in names])
+    encoded = np.array([encoded_name(name) for name in names], object)
+    for records in ([], [0, 1, 2, 3], [1, 2], [3, 0, 0, 2], [2]):
+        rows = np.array(records, np.int64)
+        assert index.record_names(rows) == encoded[rows].tolist()
 
 
 def test_different_names_stay_different(build):

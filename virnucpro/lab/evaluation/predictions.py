@@ -191,7 +191,8 @@ def _format(
     shown = shortened(", ".join(columns[:_SHOWN])) or "without names"
     raise InputError(
         f"{path}: unknown table, with the columns {shown}. Give a table of geNomad, "
-        "DeepVirFinder, Seeker or Jaeger, or one with the columns seq_name and score, or name the column with --score-column TOOL=COLUMN."
+        "DeepVirFinder, Seeker or Jaeger, or one with the columns seq_name and score, or name the "
+        "column with --score-column TOOL=COLUMN."
     )
 
 

@@ -28,16 +28,16 @@ def shown(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[:50]}…{name[-29:]}"
 
 
-def best_records(table: RecordTable, number: int) -> IntArray:
-    """Return the numbers of the first records: viral first, by probability, then by length."""
+def ranked_records(table: RecordTable) -> IntArray:
+    """Return the numbers of all records: viral first, by probability, then by length."""
     order = np.array([SHOWN_CALLS.index(name) for name in CALL_NAMES])
     evidence = np.nan_to_num(table.evidence, nan=-1.0)
     keys = (-table.numbers["length"], -evidence, order[table.words["call"].codes])
-    return np.lexsort(keys)[:number].astype(np.int64)
+    return np.lexsort(keys).astype(np.int64, copy=False)
 
 
 def record_rank(row: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the place of a row of `record_rows` among those of all runs, as in `best_records`."""
+    """Return the place of a row of `record_rows` among those of all runs: `ranked_records`."""
     values = (row["probability"], row["score"], -1.0)
     evidence = next(value for value in values if value is not None)
     return SHOWN_CALLS.index(row["call"]), -evidence, -row["length"]
@@ -75,19 +75,22 @@ def _plain(column: Column, values: Values) -> list[Any]:
     return [None if value in missing or value != value else value for value in plain]  # noqa: PLR0124 - NaN
 
 
-def record_tracks(facts: RunFacts, number: int) -> tuple[list[dict[str, Any]], str]:
+def record_tracks(
+    facts: RunFacts, ranking: IntArray, number: int
+) -> tuple[list[dict[str, Any]], str]:
     """Return tracks of window scores of the best records, and why there is none.
+
+    `ranking` is the result of `ranked_records`.
 
     Records with both kinds of regions come first, on half of the tracks at most, then those with
     more than one window. A long record is averaged over 400 stretches.
     """
     table = facts.records
-    best = best_records(table, len(table))
-    windows, known = table.numbers["n_windows"][best], np.isfinite(table.evidence[best])
-    candidates = table.having("topology", PROVIRUS)[best]
+    windows, known = table.numbers["n_windows"][ranking], np.isfinite(table.evidence[ranking])
+    candidates = table.having("topology", PROVIRUS)[ranking]
     candidates &= np.cumsum(candidates) <= max(1, number // 2)
-    first = np.lexsort((np.arange(len(best)), windows < 2, ~candidates))[:number]
-    chosen = best[first[known[first]]]
+    first = np.lexsort((np.arange(len(ranking)), windows < 2, ~candidates))[:number]
+    chosen = ranking[first[known[first]]]
     if not len(chosen):
         return [], "No sequence has a score." if len(table) else ""
     try:

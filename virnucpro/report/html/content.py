@@ -8,7 +8,7 @@ from virnucpro import __version__
 from virnucpro.console import duration, printable
 from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.report.html.best import (
-    best_records,
+    ranked_records,
     record_rank,
     record_rows,
     record_tracks,
@@ -52,9 +52,9 @@ def content_of(
 
 
 def _summary(facts: RunFacts, n_runs: int) -> dict[str, Any]:
-    best = best_records(facts.records, max(5, RECORDS // n_runs))
+    ranking = ranked_records(facts.records)
     n_tracks = _TRACKS // n_runs
-    tracks, no_tracks = record_tracks(facts, n_tracks) if n_tracks else ([], "")
+    tracks, no_tracks = record_tracks(facts, ranking, n_tracks) if n_tracks else ([], "")
     calibrated = facts.records.calibrated
     return {
         "counts": sample_counts(facts),
@@ -66,7 +66,7 @@ def _summary(facts: RunFacts, n_runs: int) -> dict[str, Any]:
         "threshold": facts.drawn_threshold,
         "calibrated": calibrated,
         "no_clear_call": no_clear_call(facts.records),
-        "records": record_rows(facts, best),
+        "records": record_rows(facts, ranking[: max(5, RECORDS // n_runs)]),
         "tracks": tracks,
         "no_tracks": no_tracks,
         "regions": region_rows(facts, max(5, _REGIONS // n_runs)),
@@ -242,6 +242,7 @@ def _grouped(spans: Sequence[Span], pause: float = 0.0) -> list[list[Span]]:
 def _charts(facts: RunFacts) -> Iterator[dict[str, Any]]:
     """Yield the workers over time, a chart for each time without a longer pause; the last four."""
     blocks = sum(len(span.done) for span in facts.history.spans)
+    answered = _answered(facts)
     for group in _grouped(facts.history.spans, _GAP_S)[-4:]:
         origin = group[0].begin
         names = sorted({span.worker for span in group}, key=_natural)
@@ -271,7 +272,7 @@ def _charts(facts: RunFacts) -> Iterator[dict[str, Any]]:
             ],
             "workers_left_out": len(names) - len(shown),
             "failures": failures,
-            "curve": [(at, round(part * _answered(facts))) for at, part in curve],
+            "curve": [(at, round(part * answered)) for at, part in curve],
         }
 
 

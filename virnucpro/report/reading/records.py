@@ -1,8 +1,10 @@
 """Columns of predictions.tsv and windows.tsv that the report counts: about 40 bytes per record."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -95,17 +97,16 @@ def read_records(table: ReadableTable) -> RecordTable:
     """
     numbers: dict[str, list[AnyArray]] = {name: [] for name in _NUMBERS}
     codes: dict[str, list[Int32Array]] = {name: [] for name in _WORDS}
-    known: dict[str, dict[str, int]] = {name: {} for name in _WORDS}
-    known["call"] = {name: code for code, name in enumerate(CALL_NAMES)}
+    # the words of a column in the order of their first row
+    known = {name: defaultdict[str, int](count().__next__) for name in _WORDS}
+    calls = {name: code for code, name in enumerate(CALL_NAMES)}
+    known["call"] = defaultdict(count(len(calls)).__next__, calls)
     for block in table.blocks((*_NUMBERS, *_WORDS)):
         for name, dtype in _NUMBERS.items():
             numbers[name].append(np.asarray(block[name], dtype))
         for name in _WORDS:
-            words, own = list(block[name]), known[name]
-            # the words of a column in the order of their first row
-            for word in dict.fromkeys(words):
-                own.setdefault(word, len(own))
-            codes[name].append(np.fromiter(map(own.__getitem__, words), np.int32, len(words)))
+            own = map(known[name].__getitem__, block[name])
+            codes[name].append(np.fromiter(own, np.int32, len(block[name])))
     if len(known["call"]) > len(CALL_NAMES):
         raise damaged(table.path, f"unknown call {list(known['call'])[-1]!r}")
     return RecordTable(
