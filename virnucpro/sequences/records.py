@@ -26,7 +26,7 @@ neither ``>`` nor ``@`` first    `InputError`
 """
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import chain, compress
 from pathlib import Path
@@ -206,8 +206,9 @@ def one_by_one(groups: Iterable[T | Records]) -> Iterator[T | Record]:
     """Yield each record of the groups; other members are yielded as they are."""
     for group in groups:
         if isinstance(group, Records):
-            for name, sequence, qualities in zip(*group[:3], strict=True):
-                yield Record(name.decode(), sequence, qualities=qualities)
+            mates: Sequence[int | None] = group.mates or [None] * len(group.names)
+            for name, sequence, qualities, mate in zip(*group[:3], mates, strict=True):
+                yield Record(name.decode(), sequence, qualities=qualities, mate=mate)
         else:
             yield group
 
