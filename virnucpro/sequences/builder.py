@@ -28,7 +28,7 @@ from virnucpro.sequences.columns import (
 from virnucpro.sequences.entries import STANDARD_INPUT, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
-from virnucpro.sequences.mates import grouped, joint_letters, read_groups_of_pairs, split_pairs
+from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pairs
 from virnucpro.sequences.records import UNNAMED, Record, Records, read_groups
 from virnucpro.sequences.rows import ROW_COLUMNS, write_rows
 from virnucpro.sequences.spec import ContentDigest, IndexSpec, InputFile, RecordStatus
@@ -226,17 +226,16 @@ class _Reader:
         longest = min(self._rules.max_record, _LONGEST)
         strict = self._rules.strict
         read = partial(read_groups, alphabet=self._alphabet, strict=strict, longest=longest)
-        return read_groups_of_pairs(paths, read) if self._paired else read(paths[0])
+        return read_pairs(paths, read) if self._paired else read(paths[0])
 
     def _batches_of(self, paths: Sequence[Input]) -> Iterator[_Batch]:
         batch, size, number = _Batch.empty(), 0, 0
         for record in self._records_of(paths):
             if isinstance(record, Records):
                 number += len(record.names)
-                first, before = 0, -size
-                sizes = _sizes(record)
-                full = partial(np.searchsorted, sizes)
-                while (last := int(full(before + self._batch_bytes)) + 1) <= len(sizes):
+                sizes, first, before = _sizes(record), 0, -size
+                while before + self._batch_bytes <= sizes[-1]:
+                    last = int(np.searchsorted(sizes, before + self._batch_bytes)) + 1
                     self._extend(batch, record.part(first, last))
                     yield batch
                     batch, first, before = _Batch.empty(), last, int(sizes[last - 1])

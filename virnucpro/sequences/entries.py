@@ -373,7 +373,7 @@ def _long_header(path: Input, start: bytes) -> InputError:
 
 
 _SEVERAL_BLOCKS: Final = 2 * _BLOCK_BYTES
-_LINES: Final = 4
+LINES: Final = 4
 """Lines of a record of FASTQ."""
 
 
@@ -413,7 +413,7 @@ def split_fastq(
             text = stream.peek(1)
             reads, n_bytes = _plain_reads(text)
             if reads is None:
-                next_block = number + text.count(b"\n") // _LINES + 1
+                next_block = number + text.count(b"\n") // LINES + 1
             else:
                 stream.read(n_bytes)
                 number += len(reads.headers)
@@ -462,8 +462,8 @@ def _plain_reads(text: bytes) -> tuple[Entries | None, int]:
     Plain records end in line feeds, have no NUL, and none of the problems of `split_fastq`.
     """
     lines = text.split(b"\n")
-    *_, rest = range(0, len(lines), _LINES)
-    headers, bodies, pluses, qualities = (lines[line:rest:_LINES] for line in range(_LINES))
+    *_, rest = range(0, len(lines), LINES)
+    headers, bodies, pluses, qualities = (lines[line:rest:LINES] for line in range(LINES))
     names = _after(b"@", headers)
     if (
         not names

@@ -130,12 +130,17 @@ def cut_records(
     first = np.concatenate(([0], np.cumsum(per_record)))
     start, end = piece_bounds(first, lengths, np.arange(first[-1]), mates, joints)
     record = np.repeat(np.arange(len(lengths)), per_record)
-    digests = _piece_digests(sequences, record, start, end, items)
+    digests = _piece_digests(sequences, lengths, record, start, end, items)
     return Pieces(per_record, start, end - start, digests)
 
 
 def _piece_digests(
-    sequences: Sequence[bytes], record: IntArray, start: IntArray, end: IntArray, items: Items
+    sequences: Sequence[bytes],
+    lengths: IntArray,
+    record: IntArray,
+    start: IntArray,
+    end: IntArray,
+    items: Items,
 ) -> bytes:
     """Return the digests of pieces: of windows with the same bases, but with all bits inverted.
 
@@ -143,7 +148,6 @@ def _piece_digests(
     """
     whole = items.frame == WINDOW_ITEM
     window = np.repeat(np.arange(len(items.per_window)), items.per_window)[whole]
-    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     starts, ends = (np.append(bounds[window], -1) for bounds in _in_text(items.windows, lengths))
     origin = (np.cumsum(lengths) - lengths)[record]
     place = np.searchsorted(starts[:-1], origin + start)

@@ -26,8 +26,8 @@ _FIRST: Final = "/1"
 _SECOND: Final = "/2"
 _OTHER_FIRST: Final = (".1", "_1")
 """Ends of the names of first mates in read archives and of simulators."""
-_ENDS: Final = (b"/1", b"/2")
-_PAIRS_OF_ENDS: Final = {_ENDS, (b".1", b".2"), (b"_1", b"_2")}
+_ENDS: Final = (_FIRST.encode(), _SECOND.encode())
+_PAIRS_OF_ENDS: Final = {_ENDS, *((end.encode(), f"{end[0]}2".encode()) for end in _OTHER_FIRST)}
 _ADVICE: Final = "give the mates in the same order, without reads that have no mate"
 _COLLATE: Final = "collate the file by name (samtools collate), without reads that have no mate"
 
@@ -86,14 +86,7 @@ def grouped(inputs: Sequence[Input], pairs: Pairs | None) -> list[tuple[int, ...
 
 
 def read_pairs(
-    paths: Sequence[Input], read: Callable[[Input], Iterator[Record]] = read_records
-) -> Iterator[Record]:
-    """Read paired reads one by one; see `read_groups_of_pairs`."""
-    return one_by_one(read_groups_of_pairs(paths, read))
-
-
-def read_groups_of_pairs(
-    paths: Sequence[Input], read: Callable[[Input], Iterator[Record | Records]]
+    paths: Sequence[Input], read: Callable[[Input], Iterator[Record | Records]] = read_records
 ) -> Iterator[Record | Records]:
     """Read paired reads from two files, or from one file in which second mates follow first ones.
 
@@ -105,7 +98,7 @@ def read_groups_of_pairs(
     paths
         One or two files.
     read
-        `virnucpro.sequences.records.read_groups`, with its options.
+        `read_records`, or `virnucpro.sequences.records.read_groups` for groups; with its options.
 
     Yields
     ------

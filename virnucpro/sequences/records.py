@@ -35,6 +35,7 @@ from typing import Final, NamedTuple, TypeVar
 from virnucpro.console import are_plain, shortened
 from virnucpro.errors import InputError
 from virnucpro.sequences.entries import (
+    LINES,
     MAX_RECORD,
     WHITE_SPACE,
     BlockStream,
@@ -52,7 +53,6 @@ from virnucpro.sequences.entries import (
 
 T = TypeVar("T")
 
-_LINES_A_RECORD = 4
 _WITHOUT_SPACE = str.maketrans("", "", " \t\n\v\f")
 
 
@@ -82,7 +82,7 @@ def line_of_letter(path: Input, record: int, letter: int) -> int | None:
         for number, line in enumerate(stream, 1):
             text = line if found else line.removeprefix(_BYTE_ORDER_MARK.decode("latin-1")).lstrip()
             if not found and text.startswith("@"):
-                return number + _LINES_A_RECORD * (record - 1) + 1
+                return number + LINES * (record - 1) + 1
             if text.startswith(">"):
                 found += 1
             elif found == record:

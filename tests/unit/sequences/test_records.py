@@ -18,7 +18,7 @@ from xopen import xopen
 from virnucpro.errors import InputError
 from virnucpro.sequences import entries
 from virnucpro.sequences.entries import Entry, split_fasta, split_fastq
-from virnucpro.sequences.mates import JOINT, read_groups_of_pairs, read_pairs
+from virnucpro.sequences.mates import JOINT, read_pairs
 from virnucpro.sequences.records import (
     Alphabet,
     Record,
@@ -472,7 +472,8 @@ def test_blocks_of_reads_give_what_single_lines_give(
 
     def outcomes():
         single = [outcome(one_by_one(read(path))) for path in paths]
-        return [*single, outcome(read_pairs(paths, read)), outcome(read_pairs(paths[:1], read))]
+        pairs = [outcome(one_by_one(read_pairs(given, read))) for given in (paths, paths[:1])]
+        return [*single, *pairs]
 
     with patch.object(entries, "_BLOCK_BYTES", block):
         found = outcomes()
@@ -490,7 +491,7 @@ def test_plain_reads_are_read_in_blocks(tmp_path):
 
     (group,) = read(paths[0])
     assert group == ([b"r", b"s"] * 100, [b"ACGT", b""] * 100, [QUALITIES[:4], b""] * 100, [])
-    (pairs,) = read_groups_of_pairs(paths, read)
+    (pairs,) = read_pairs(paths, read)
     assert pairs.names == group.names
     assert pairs.sequences[0] == b"ACGT" + JOINT + b"ACGT"
     assert pairs.mates == [4, 0] * 100

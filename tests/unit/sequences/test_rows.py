@@ -111,7 +111,7 @@ def test_sorting_on_disk_gives_equal_columns_in_little_memory(tmp_path, repetiti
         sorted_outside, less = traced(lambda: write_rows(tmp_path / "disk"))
     assert sorted_outside == in_memory
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
-    # About 250 bytes an item of a block, the buffers, and 2 MB if Python's table of names grows.
+    # About 250 bytes an item of a block, the buffers, and 2 MB that some runs need at once.
     assert less < 250 * BLOCK + (3 << 20) < 45 * N_ITEMS < needed
 
 
