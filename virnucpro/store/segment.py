@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import islice
@@ -400,26 +401,55 @@ _FILES_IN_THREADS: Final = 256
 """Files that threads read before this is measured again."""
 
 
+_FETCHED: Final = 64
+"""Files that one call of `_fetch` names to the system; one by one, the thread would cost more."""
+
+
 def read_ahead(
     read: Callable[[Path], Returned], paths: Iterable[Path]
 ) -> Iterator[tuple[Path, Returned]]:
     """Call `read` with each path, in prefetch threads if that pays; yield path and result in order.
 
-    Small files in the cache are read in this thread: Python's lock makes threads slower there. If
-    eight files take longer, because they are large or the disk is slow, threads read the next 256.
+    Small files are read in this thread: Python's lock makes threads slower there. Meanwhile the
+    system loads the next ones. If eight files take longer, because they are large or the disk is
+    slow, threads read the next 256.
 
     An exception of `read` is raised at its path. The results of up to five paths are in memory.
     """
-    rest, long_ones = iter(paths), 0
-    for path in rest:
-        started = time.perf_counter()
-        result = read(path)
-        long_ones = long_ones + 1 if time.perf_counter() - started > _LONG_S else 0
-        yield path, result
-        del result
-        if long_ones == _LONG_FILES:
-            yield from _in_threads(read, islice(rest, _FILES_IN_THREADS))
-            long_ones = 0
+    with ThreadPoolExecutor(1, "segment-fetcher") as fetcher:
+        rest, long_ones = _fetched(fetcher, paths), 0
+        for path in rest:
+            started = time.perf_counter()
+            result = read(path)
+            long_ones = long_ones + 1 if time.perf_counter() - started > _LONG_S else 0
+            yield path, result
+            del result
+            if long_ones == _LONG_FILES:
+                yield from _in_threads(read, islice(rest, _FILES_IN_THREADS))
+                long_ones = 0
+
+
+def _fetched(fetcher: ThreadPoolExecutor, paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the paths; begin to load the first bytes of the next 64 files meanwhile."""
+    rest = iter(paths)
+    part, loading = [*islice(rest, _FETCHED)], None
+    while part:
+        following = [*islice(rest, _FETCHED)]
+        if following and (loading is None or loading.done()):
+            loading = fetcher.submit(_fetch, following)
+        yield from part
+        part = following
+
+
+def _fetch(paths: Iterable[Path]) -> None:
+    """Ask the system to load the first bytes of files; who reads a file meets its error."""
+    for path in paths:
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would not open otherwise
+            try:
+                os.posix_fadvise(handle, 0, _SMALL_BYTES, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(handle)
 
 
 def _in_threads(

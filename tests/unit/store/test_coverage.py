@@ -1,3 +1,5 @@
+import os
+import queue
 import threading
 import time
 from dataclasses import replace
@@ -93,6 +95,30 @@ def test_fast_segments_are_verified_without_threads(run, make_segment, monkeypat
     monkeypatch.setattr(coverage, "read_segment", verified)
     assert list(survey(run, BOUNDS, FINGERPRINT).done) == [0, 1, 2]
     assert threads == [threading.main_thread()] * 3
+
+
+def test_the_system_loads_the_next_files_while_files_are_read(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{number:03}" for number in range(150)]
+    for path in paths:
+        path.touch()
+    paths[70].unlink()
+    paths[71].unlink()
+    os.mkfifo(paths[71])  # must not be waited for
+    loaded, fetch = queue.Queue(), segment._fetch
+
+    def fetched(some):
+        fetch(some)
+        loaded.put(some)
+
+    monkeypatch.setattr(segment, "_fetch", fetched)
+    waits = {paths[0]: paths[64:128], paths[64]: paths[128:]}
+
+    def read(path):
+        assert path not in waits or loaded.get(timeout=20) == waits[path]
+        return path.name
+
+    found = list(segment.read_ahead(read, iter(paths)))
+    assert found == [(path, path.name) for path in paths]
 
 
 def test_segments_are_read_from_the_last_unit_and_listed_from_the_first(run, make_segment):
