@@ -206,11 +206,17 @@ def _reader(
     shown = _CALIBRATED if column == _CALIBRATED else "probability"
     has_probability = shown in columns and format_name == "plain table"
     limit = threshold
-    if limit is None and not listed and not has_call:
+    assumed = limit is None and not listed and not has_call
+    if assumed:
         limit = 0.7 if format_name == "geNomad classification" else 0.5
 
     def read(row: _Row) -> Prediction:
         score = _number(row[column], column)
+        if assumed and (score < 0 or score > 1):
+            raise ValueError(
+                f"the score {score:g} is not between 0 and 1, and there is no column of calls; "
+                "give the least score of a viral call with --call-threshold TOOL=X"
+            )
         probability = _number(row[shown], shown) if has_probability else math.nan
         if limit is not None:
             call = _against(score, limit)

@@ -87,7 +87,7 @@ def test_logits_of_jaeger_become_the_share_of_viral_classes(table):
     second = math.exp(1) / (math.exp(2) + math.exp(1) + math.exp(0))
     assert [one.score for one in found.rows.values()] == pytest.approx([first, second])
     assert calls(found) == {"cut_1": "viral", "cut_2": "non-viral"}
-    raw = read_table(table(JAEGER), score_column="phage_score")
+    raw = read_table(table(JAEGER), score_column="phage_score", threshold=2)
     assert [one.score for one in raw.rows.values()] == [3, 1]
     assert all(math.isnan(one.probability) for one in raw.rows.values())
 
@@ -129,6 +129,13 @@ def test_plain_tables_may_be_comma_separated_or_have_other_columns(table, tmp_pa
     assert calls(read_table(path)) == {"cut_1": "viral", "cut_2": "non-viral"}
     odd = read_table(table("contig virality\ncut_1 5.5\n"), score_column="virality", threshold=5)
     assert calls(odd) == {"cut_1": "viral"}
+
+
+def test_scores_that_are_not_shares_need_a_threshold(table):
+    percent = table("seq_name score\ncut_1 87\ncut_2 12\n")
+    with pytest.raises(InputError, match=r"2, cut_1: the score 87 .* --call-threshold TOOL=X"):
+        read_table(percent)
+    assert calls(read_table(percent, threshold=50)) == {"cut_1": "viral", "cut_2": "non-viral"}
 
 
 @pytest.mark.parametrize(
