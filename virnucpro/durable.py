@@ -1,5 +1,6 @@
 """Atomic files and folders: write to a temporary file, fsync, rename, fsync the folder."""
 
+import errno
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ from typing import IO
 
 from virnucpro.errors import RunError
 
+_NO_FOLDER_HERE = {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EPERM}
 _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 
@@ -29,13 +31,13 @@ def finished_name(path: Path) -> str | None:
     return match and match[1]
 
 
-def remove_unfinished(folder: Path, owned: Callable[[str], bool]) -> None:
+def remove_unfinished(folder: Path, owned: Callable[[str], object]) -> None:
     """Remove the temporary files and folders that killed processes left in a folder.
 
     Parameters
     ----------
     folder
-        A folder in which no other process writes now; it may be missing.
+        A folder in which no other process writes now; it may be missing, but is no link elsewhere.
     owned
         Whether a final name is one of the caller's files.
     """
@@ -59,8 +61,10 @@ def output_folder(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    # FileNotFoundError: the parent exists, but it is one of the kernel's folders
-    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+    # FileNotFoundError, EPERM: the parent exists, but it is one of the kernel's folders
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_HERE:
+            raise
         why = f"{error.strerror}: {error.filename}"
         if Path(error.filename).is_symlink():
             why = f"{error.filename} is a symbolic link without a target"

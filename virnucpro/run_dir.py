@@ -312,8 +312,10 @@ class RunDirectory:
         """Remove temporary files of killed processes. The caller must hold the run's lock."""
         own = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
         remove_unfinished(self.root, own.__contains__)
-        for folder in (*self.shards.glob("rank-*"), self.launches):
-            remove_unfinished(folder, bool)
+        shards = (self.shards / name for name in _names(self.shards, _SHARD))
+        for folder, name in (*((shard, _SEGMENT) for shard in shards), (self.launches, _ROUND)):
+            if not folder.is_symlink():  # made after the check of `require_regular_files`
+                remove_unfinished(folder, name.fullmatch)
 
 
 def run_of_part(segment: Path) -> Path | None:

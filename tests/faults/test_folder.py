@@ -124,3 +124,27 @@ def test_files_behind_links_out_of_the_run_are_unchanged(
     for command in commands if part else [*commands, [*again, "--resume"]]:
         assert f"{path} is a symbolic link" in called(*command, code=1).stderr
         assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("part", ["", "parts/0000.01234567"])
+@pytest.mark.parametrize("name", ["shards/rank-old", "shards/rank-0007", "launches"])
+def test_files_behind_links_are_not_taken_for_unfinished_ones(
+    part, name, copy_of_run, few_fasta, tmp_path, called
+):
+    if part:
+        shutil.copytree(copy_of_run, copy_of_run / part)
+    elsewhere = tmp_path / "elsewhere"
+    for thesis in ("thesis.7-00112233.tmp", "unit-000000.h5.7-00112233.tmp"):
+        (elsewhere / thesis).mkdir(parents=True)
+        (elsewhere / thesis / "chapter").write_text("of years")
+    path = copy_of_run / part / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.symlink_to(elsewhere)
+    before = content(elsewhere)
+    again = ["predict", str(few_fasta), "-o", str(copy_of_run)]
+    refused = name != "shards/rank-old"  # a name that no run has
+    for command in (["aggregate", copy_of_run], ["merge", copy_of_run], [*again, "--resume"]):
+        code = int(refused and (not part or command[0] == "merge"))
+        printed = called(*command, code=code).stderr
+        assert not code or f"{path} is a symbolic link" in printed
+        assert content(elsewhere) == before

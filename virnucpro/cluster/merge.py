@@ -65,6 +65,7 @@ def merge(
     """
     paths = RunDirectory(root)
     with reopened(paths, lock=lock) as run:
+        paths.require_own_parts()
         parts = part_states(paths)
         found = {unit for unit, _ in paths.segments()}
         waits = then_rescue and _n_working(parts) > 0

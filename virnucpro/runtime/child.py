@@ -33,7 +33,7 @@ STACKS_SIGNAL = signal.SIGUSR1
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 _MALLOC_OPTIONS = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
 """Options of malloc.h in bytes: M_MMAP_THRESHOLD (largest value), M_TRIM_THRESHOLD, M_TOP_PAD."""
@@ -43,6 +43,7 @@ _PERMANENT = frozenset(
         errno.EACCES,
         errno.EDQUOT,
         errno.EFBIG,
+        errno.ELOOP,
         errno.ENOENT,
         errno.ENOSPC,
         errno.ENOTDIR,
@@ -199,7 +200,13 @@ def _choose_signals() -> None:
 
 
 def _redirect(log: Path) -> None:
-    """Redirect standard output and error, also of C code, to the end of the file `log`."""
+    """Redirect standard output and error, also of C code, to the end of the file `log`.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened, or is a symbolic link.
+    """
     descriptor = os.open(log, _APPEND, 0o666)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None if the parent started without it

@@ -1,6 +1,9 @@
 """The event log, and printing by workers, when their output fails."""
 
 import json
+import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -24,16 +27,36 @@ def test_a_log_that_works_again_has_the_next_line(tmp_path):
     assert (content["event"], content["rank"], content["path"]) == ("written", 1, str(tmp_path))
 
 
+def make_full(path):
+    """Make a file to which nothing can be written: a device, since a link is refused."""
+    path.parent.mkdir(exist_ok=True)
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, Path("/dev/full").stat().st_rdev)
+        path.open("wb").close()
+    except PermissionError:
+        pytest.skip("needs the right to make a device")
+
+
 def test_a_rank_with_a_full_log_finishes(coordinator_workers, tmp_path):
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "rank-0000.log").symlink_to("/dev/full")
+    make_full(tmp_path / "logs" / "rank-0000.log")
     with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
         coordinator.spawn_workers(coordinator_workers.print_much)
         assert coordinator.wait_for_completion(20) == {0: True}
 
 
+def test_a_log_that_is_a_link_is_refused(coordinator_workers, tmp_path):
+    (tmp_path / "thesis").write_text("of years")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank-0000.log").symlink_to(tmp_path / "thesis")
+    with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
+        coordinator.spawn_workers(coordinator_workers.print_much)
+        assert coordinator.wait_for_completion(20) == {0: False}
+        assert "symbolic links" in coordinator.statuses[0].reason
+    assert (tmp_path / "thesis").read_text() == "of years"
+
+
 def test_a_task_that_prints_into_a_full_log_succeeds(importable, tmp_path):
     workers = importable("dispatch_workers")
-    (tmp_path / "worker-0.log").symlink_to("/dev/full")
+    make_full(tmp_path / "worker-0.log")
     results = Dispatcher(workers.Worker, [0], log_folder=tmp_path).map([("stdout",), 1])
     assert list(results) == [None, 1]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.compute.predict import predict
-from virnucpro.durable import make_folder, remove_unfinished, write_bytes
+from virnucpro.durable import make_folder, refuse_links, remove_unfinished, write_bytes
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -97,7 +97,9 @@ def evaluate(
                 "to replace it, or choose another folder."
             )
         remove_unfinished(outdir, {results.name, _TABLE, _PAIRED}.__contains__)
-        for folder in (outdir / "figures", outdir / "fragments"):
+        folders = outdir / "figures", outdir / "fragments"
+        refuse_links(folders)
+        for folder in folders:
             remove_unfinished(folder, bool)
         files = _write_fragments(sequences, execution)
         results.unlink(missing_ok=True)  # without this file an evaluation is incomplete

@@ -14,7 +14,7 @@ import numpy as np
 from virnucpro import __version__
 from virnucpro.arrays import BoolArray, Float32Array
 from virnucpro.compute.predict import predict
-from virnucpro.durable import make_folder, remove_unfinished, write_bytes
+from virnucpro.durable import make_folder, refuse_links, remove_unfinished, write_bytes
 from virnucpro.errors import RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
@@ -161,6 +161,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
     remove_unfinished(folder, {_SETTINGS, _WINDOWS, _HELD_OUT, _REPORT}.__contains__)
+    refuse_links([folder / _FOLD_FILES])
     remove_unfinished(folder / _FOLD_FILES, lambda name: name.endswith(".npz"))
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
