@@ -16,7 +16,7 @@ from virnucpro.api.source import Source, streams_of
 from virnucpro.arrays import RealArray
 from virnucpro.compute.in_memory import compute_index
 from virnucpro.compute.preflight import settled
-from virnucpro.errors import UsageError
+from virnucpro.errors import RunError, UsageError
 from virnucpro.option import from_options, like, values_of
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution, RunOptions
@@ -110,6 +110,8 @@ def embed_iter(source: Source, options: StreamOptions) -> Iterator[tuple[str, Re
     UsageError, InputError, BundleError, DeviceError
         As for `virnucpro.embed`. An error in a sequence is raised after the vectors of the blocks
         before it.
+    RunError
+        If a forked process goes on with the iterator.
 
     Examples
     --------
@@ -144,12 +146,16 @@ def stream_vectors(
             loaded = nullcontext(load_models(job))
         lend: Lend = models or (lambda _: loaded)  # as the method of a model
 
+    owner = os.getpid()
+
     def vectors() -> Iterator[tuple[str, RealArray]]:
         notes: list[str] = []
         lacking = 0
         n_bytes = _BLOCK_RESIDUES if options.pooling == "none" else _BLOCK_BYTES
         with errors_in_python(keywords):
             for index in index_blocks(inputs, job.index, job.rules, n_bytes, notes.append):
+                if os.getpid() != owner:  # torch would wait for the threads of the parent
+                    raise RunError("these vectors were begun before the fork: call embed_iter anew")
                 with lend(job) as loaded_models:
                     memory = compute_index(job, index, loaded_models, execution, Reporter())
                 block = embeddings_of(RunFolder(None, memory), "sequence")

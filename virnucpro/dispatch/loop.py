@@ -29,6 +29,7 @@ from virnucpro.dispatch.worker_handle import (
     WorkerHandle,
 )
 from virnucpro.dispatch.worker_main import Assignment, Tag
+from virnucpro.errors import UsageError
 from virnucpro.runtime.child import Setup
 from virnucpro.runtime.messages import Failure, Finished, Report
 from virnucpro.runtime.status import Death, exit_name
@@ -118,6 +119,8 @@ class DispatchLoop:
         ------
         RuntimeError
             If all workers failed permanently, or `terminate` stopped the run.
+        UsageError
+            If this process is a fork of the one that began the run.
         Exception
             The error of the generator of tasks, raised when its earlier tasks are answered.
         """
@@ -126,16 +129,18 @@ class DispatchLoop:
                 self._start_worker(setup, assignment)
             for event in chain(self._run_tasks(), self._end()):
                 yield event
-                if self._children.forked:  # its messages and tasks would be lost for the parent
-                    raise RuntimeError(
-                        "the run belongs to the process before the fork: start a new run."
-                    )
+                self._refuse_fork()
             self._raise_what_is_left()
         finally:
             if not self._children.forked:
                 self._close()
 
     # --- the run
+
+    def _refuse_fork(self) -> None:
+        """Raise an error in a fork: its messages and tasks would be lost for the parent."""
+        if self._children.forked:
+            raise UsageError("the run belongs to the process before the fork: start a new run.")
 
     def _run_tasks(self) -> Iterator[Event]:
         while not self._stream.over:
@@ -145,7 +150,9 @@ class DispatchLoop:
                 yield from self._give_up()
                 return
             for worker, tasks in self._deal():
+                self._refuse_fork()  # the generator of tasks may have forked
                 yield from worker.give(tasks)
+            self._refuse_fork()
             if not self._stream.over:
                 yield from self._wait_for_events(0.0 if self._has_takers else self._patience())
 

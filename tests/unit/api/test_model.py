@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from cases import slow
+from programs import in_a_fork
 from record_bundle import save_record_bundle
 
 import virnucpro
@@ -103,6 +104,19 @@ def test_vectors_per_residue_and_warnings_of_a_stream():
     texts = [str(one.message) for one in warned]
     for text in ("strict=True refuses them", "gaps .* removed: 1", "without a vector: 2"):
         assert any(re.search(text, one) for one in texts), texts
+
+
+def test_a_fork_does_not_go_on_with_a_stream(model, monkeypatch):
+    monkeypatch.setattr("virnucpro.api.embed._BLOCK_BYTES", 4_000)
+    stream = model.embed_iter([(f"s{number}", "ACGTA" * 200) for number in range(20)], threads=1)
+    next(stream)
+
+    def read_on():
+        with pytest.raises(virnucpro.RunError, match="begun before the fork: call embed_iter anew"):
+            list(stream)
+
+    assert in_a_fork(read_on) == 0
+    assert len(list(stream)) == 19
 
 
 @pytest.mark.parametrize(

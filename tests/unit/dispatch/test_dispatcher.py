@@ -584,12 +584,45 @@ def test_a_fork_leaves_the_run_to_its_parent(workers):
     next(outcomes)
 
     def read_on():
-        with pytest.raises(RuntimeError, match="belongs to the process before the fork"):
+        with pytest.raises(UsageError, match="belongs to the process before the fork"):
             list(outcomes)
 
     assert in_a_fork(read_on) == 0
     assert in_a_fork(outcomes.close) == 0
     assert [outcome.value for outcome in outcomes] == list(range(1, 5000))
+
+
+@pytest.mark.parametrize("further", [[], [100, 101]])
+def test_a_fork_by_the_generator_of_tasks_leaves_the_run_to_its_parent(workers, further):
+    copies = []
+
+    def tasks():
+        yield from range(2)
+        copies.append(os.fork())
+        yield from range(2, 60) if copies[0] else further
+
+    try:
+        outcomes = list(Dispatcher(workers.Worker, [0, 1]).imap(tasks()))
+    except UsageError as error:
+        assert not copies[0]
+        os._exit("before the fork" not in str(error))
+    finally:
+        if copies == [0]:
+            os._exit(1)
+    assert os.waitpid(copies[0], 0)[1] == 0
+    assert sorted(outcome.value for outcome in outcomes) == list(range(60))
+
+
+def test_a_task_may_have_centuries(workers):
+    assert list(Dispatcher(workers.Worker, [0]).map([1], task_timeout=1e300)) == [1]
+
+
+def test_a_log_that_is_a_link_is_refused(workers, tmp_path):
+    (tmp_path / "worker-0.log").symlink_to(tmp_path / "thesis")
+    (tmp_path / "thesis").write_text("of years")
+    with pytest.raises(RuntimeError, match=r"symbolic links.*worker-0\.log"):
+        list(Dispatcher(workers.Worker, [0], log_folder=tmp_path).map([1]))
+    assert (tmp_path / "thesis").read_text() == "of years"
 
 
 def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path):
