@@ -62,6 +62,14 @@ class Obedient(BaseWorker):
         time.sleep(float(seconds))
         return {}
 
+    def shown(self, count):
+        """Wait until the table of the launch has this number of files that are done."""
+        deadline = time.monotonic() + 30
+        while (self.output_dir / "launch.tsv").read_text().count("\tdone\t") < int(count):
+            assert time.monotonic() < deadline, "the table is not renewed"
+            time.sleep(0.05)
+        return {}
+
     def slowly(self, steps):
         for _ in range(int(steps)):
             time.sleep(0.1)

@@ -302,6 +302,10 @@ class LauncherOrchestrator:
             printer.print(item)
             table.update()
 
+        def wait(seconds: float) -> None:
+            printer.print_activity(seconds)
+            table.update()  # the last result may have come too soon after the one before
+
         advice = "Wait for it to end, or choose another folder."
         with folder_lock(own / LOCK_NAME, advice, held=options.lock):
             balancer.results.extend(
@@ -324,7 +328,7 @@ class LauncherOrchestrator:
                     total_files=len(usable),
                     keywords=plan.keywords,
                 )
-                balancer.monitor_progress(results, len(files), receive, printer.print_activity)
+                balancer.monitor_progress(results, len(files), receive, wait)
                 spawner.wait_for_completion()
             finally:
                 spawner.terminate_all()

@@ -199,6 +199,7 @@ class LaunchTable:
     facts: Mapping[str, Any]
     balancer: LoadBalancer
     merges: bool = True
+    _shown: int = -1
     _throttle: Throttle = field(init=False)
     _merged: MergedOutputs = field(init=False)
 
@@ -217,9 +218,11 @@ class LaunchTable:
         self._write(self._results("not done yet"), None, lasting=True)
 
     def update(self) -> None:
-        """Write the current table, at most once per `_INTERVAL_S`; ignore write errors."""
-        if not self._throttle.due:
+        """Write a changed table, at most once per `_INTERVAL_S`; ignore write errors."""
+        known = len(self.balancer.results) + len(self.balancer.troubles)
+        if not self._throttle.due or known == self._shown:
             return
+        self._shown = known
         with self._throttle.timed():
             results = self._results("not done yet")
             with suppress(OSError):

@@ -542,6 +542,11 @@ def test_files_behind_links_out_of_a_launch_are_unchanged(workers, files, tmp_pa
         assert elsewhere.read_text() == "a file of the user\n"
 
 
+def test_the_table_is_complete_while_the_last_file_takes_its_time(workers, files):
+    report = launched(files(a="ok", b="ok", last="shown 2"), workers.Obedient, gpus="cpu:2")
+    assert {row["status"] for row in rows_of(report).values()} == {"done"}
+
+
 def test_unusable_paths_that_match_the_pattern_have_a_row(workers, files, monkeypatch):
     folder = files(a="{}", sub__b="{}", closed__c="{}")
     (folder / "gone.txt").symlink_to(folder / "nowhere")
