@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from numbers import Real
 from typing import NamedTuple
 
 from virnucpro.dispatch.codec import (
@@ -72,8 +73,10 @@ class Rules:
             raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}.")
         for name in ("setup_timeout", "cleanup_timeout", "progress_timeout", "task_timeout"):
             seconds = getattr(self, name)
+            if seconds is None:
+                continue
             # A comparison with NaN is never true.
-            if seconds is not None and not 0 < seconds < math.inf:
+            if not (isinstance(seconds, Real) and 0 < float(seconds) < math.inf):
                 raise ValueError(
                     f"{name} must be a number of seconds above 0 or None for no limit, "
                     f"not {seconds!r}."

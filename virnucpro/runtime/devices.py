@@ -171,8 +171,8 @@ def parse_devices(
     kind, colon, rest = spec.partition(":")
     given = f"--devices {spec}"
     if kind == "cpu":
-        if colon and (not rest.isdecimal() or int(rest) < 1):
-            raise UsageError(f"{given}: use cpu:N with the number of workers N, at least 1.")
+        if colon and not (rest.isdecimal() and len(rest) <= 4 and int(rest)):
+            raise UsageError(f"{given}: use cpu:N with N workers, at least 1 and at most 9999.")
         return [Device("cpu")] * int(rest or 1)
     named = spec not in {"auto", "cuda"}
     wanted = _split(rest if kind == "cuda" else spec, given) if named else []

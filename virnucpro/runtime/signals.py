@@ -117,8 +117,11 @@ def call_on_alarm(function: Callable[[], None]) -> None:
 
 
 def set_alarm(seconds: float) -> None:
-    """Schedule one SIGALRM for this process after `seconds`; 0 cancels the scheduled signal."""
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    """Schedule one SIGALRM for this process after `seconds`; 0 cancels the scheduled signal.
+
+    The longest time is 30 years; the timer of the system ends at about 290.
+    """
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, 1e9))
 
 
 def call_on_stop(function: Callable[[], None]) -> None:

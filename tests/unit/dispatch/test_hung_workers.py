@@ -130,7 +130,7 @@ def test_slow_callbacks_do_not_extend_deadlines(workers, record):
     assert answered < 15
 
 
-@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), float("inf"), "5"])
 @pytest.mark.parametrize("name", ["progress_timeout", "setup_timeout", "cleanup_timeout"])
 def test_an_invalid_deadline_is_rejected(workers, name, limit):
     with pytest.raises(ValueError, match=f"^{name} must be"):

@@ -126,6 +126,8 @@ def test_options_name_devices(spec, mask, gpus, expected):
         ("cpu:0", None, [], UsageError, "at least 1"),
         ("cpu:", None, [], UsageError, "cpu:N"),
         ("cpu:two", None, [], UsageError, "cpu:N"),
+        ("cpu:99999999999", None, [], UsageError, "at most 9999"),
+        ("cpu:" + 5000 * "9", None, [], UsageError, "at most 9999"),
     ],
 )
 def test_invalid_options_are_refused(spec, mask, gpus, error, text):

@@ -98,6 +98,26 @@ for signum in STOPPING:
 """
 
 
+TRACKER = """
+import signal
+from multiprocessing import resource_tracker
+from pathlib import Path
+from virnucpro.runtime.process import interrupts_held
+
+with interrupts_held():
+    pass
+status = Path(f"/proc/{resource_tracker._resource_tracker._pid}/status").read_text()
+blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+here = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+print([one.name for one in (signal.SIGHUP, signal.SIGUSR1) if blocked >> one - 1 & 1], here)
+"""
+
+
+def test_the_tracker_of_multiprocessing_outlives_a_closed_terminal():
+    """Its end would print a warning of Python, at the stop of a launch."""
+    assert run(TRACKER).stdout == "['SIGHUP', 'SIGUSR1'] set()\n"
+
+
 @pytest.mark.parametrize(
     ("program", "printed"),
     [
