@@ -146,9 +146,8 @@ def stream_vectors(
             loaded = nullcontext(load_models(job))
         lend: Lend = models or (lambda _: loaded)  # as the method of a model
 
-    owner = os.getpid()
-
     def vectors() -> Iterator[tuple[str, RealArray]]:
+        owner = os.getpid()
         notes: list[str] = []
         lacking = 0
         n_bytes = _BLOCK_RESIDUES if options.pooling == "none" else _BLOCK_BYTES

@@ -199,7 +199,7 @@ class LaunchTable:
     facts: Mapping[str, Any]
     balancer: LoadBalancer
     merges: bool = True
-    _shown: int = -1
+    _shown: int = field(default=-1, init=False)
     _throttle: Throttle = field(init=False)
     _merged: MergedOutputs = field(init=False)
 
