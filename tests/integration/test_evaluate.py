@@ -112,12 +112,36 @@ def test_files_of_each_class_have_groups_from_a_table(labels, tmp_path, capsys):
     assert "no sequence has the name nope (1 such names)" in capsys.readouterr().err
 
 
+def test_sequences_of_the_user_beside_the_fragments_are_kept(labels, tmp_path):
+    folder = tmp_path / "out" / "fragments"
+    folder.mkdir(parents=True)
+    (folder / "mine.fa").write_text(">of\nyears\n")
+    assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
+    (folder / "77.fa").write_text(">former\nACGT\n")
+    assert evaluate(labels, tmp_path / "out", "--fragments-only", "--force") == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"mine.fa", "300.fa", "1000.fa", "fragments.tsv"}
+
+
 def test_only_the_fragments_are_written_on_request(labels, tmp_path, capsys):
     assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["fragments"]
     printed = capsys.readouterr().out.splitlines()
     names = ["300.fa", "1000.fa", "fragments.tsv"]
     assert printed == [str(tmp_path / "out" / "fragments" / name) for name in names]
+
+
+@pytest.mark.parametrize("name", ["fragments", "figures", "runs"])
+def test_a_folder_that_is_a_link_is_refused(name, labels, tmp_path, capsys):
+    unfinished = tmp_path / "elsewhere" / "300.fa.7-00112233.tmp"
+    unfinished.parent.mkdir()
+    unfinished.write_text("of years")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(unfinished.parent)
+    options = ["--fragments-only"] if name == "fragments" else []
+    assert evaluate(labels, tmp_path / "out", *options) == 1
+    assert f"{name} is a symbolic link" in capsys.readouterr().err
+    assert [path.name for path in unfinished.parent.iterdir()] == [unfinished.name]
 
 
 def test_every_tool_length_and_group_has_a_row(evaluated, tables):

@@ -98,7 +98,7 @@ def evaluate(
             )
         remove_unfinished(outdir, {results.name, _TABLE, _PAIRED}.__contains__)
         folders = outdir / "figures", outdir / "fragments"
-        refuse_links(folders)
+        refuse_links((*folders, outdir / "runs"))
         for folder in folders:
             remove_unfinished(folder, bool)
         files = _write_fragments(sequences, execution)
@@ -221,6 +221,7 @@ def _cut(evaluation: Evaluation, reporter: Reporter) -> Cut:
 
 def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
     folder = execution.outdir / "fragments"
+    refuse_links([folder])
     contents = {
         folder / f"{length}.fa": fasta_bytes(members)
         for length, members in sequences.sequences.items()
@@ -237,8 +238,10 @@ def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
                 "values, choose another folder, or replace the evaluation with --force."
             )
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in set(folder.glob("*.fa")) - contents.keys():
-        stale.unlink()  # of lengths that a forced evaluation no longer has
+    if execution.force:
+        for path in folder.glob("*.fa"):
+            if path not in contents and path.stem.isdecimal():
+                path.unlink()  # of a length that the former evaluation had
     for path, content in contents.items():
         write_bytes(path, content)
     return list(contents)
