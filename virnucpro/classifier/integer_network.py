@@ -106,8 +106,17 @@ class _Layer:
         )
         weight = np.rint(blocks * scale[:, None]).astype(np.int16)
         factor = 1 / (scale.ravel() * STEPS)
+        return cls.of_weights(weight, factor, bias.astype(np.float64))
+
+    @classmethod
+    def of_weights(cls, weight: Integers, factor: FloatArray, bias: FloatArray) -> Self:
+        """Return the layer with these attributes, packed for this process."""
         packed = _aligned(_tiles(weight) if _has_tiles() else _packed(weight))
-        return cls(weight, packed, factor, bias.astype(np.float64))
+        return cls(weight, packed, factor, bias)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Another process may lack tiles, or must ask the system for them first.
+        return type(self).of_weights, (self.weight, self.factor, self.bias)
 
     def sums(self, x: Integers) -> Int32Array:
         """Return the sums of products, ``(n, n_blocks * n_outputs)``.

@@ -6,6 +6,7 @@ is that of the mates without ``/1`` and ``/2``, ``.1`` and ``.2``, or ``_1`` and
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ import numpy as np
 from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
-from virnucpro.sequences.entries import STANDARD_INPUT, Input, has_alignments
+from virnucpro.sequences.entries import STANDARD_INPUT, Input, has_alignments, opened_pipe
 from virnucpro.sequences.records import Record, Records, one_by_one, read_records
 from virnucpro.sequences.spec import Pairs
 from virnucpro.sequences.translation import reverse_complement, reverse_complements
@@ -113,8 +114,13 @@ def read_pairs(
     if len(paths) == 1:
         yield from _of_one_file(paths[0], one_by_one(read(paths[0])))
         return
+    with ExitStack() as stack:
+        opened = [opened_pipe(path, stack) for path in paths]
+        yield from _of_two_files(paths, [_Side(read(path)) for path in opened])
+
+
+def _of_two_files(paths: Sequence[Input], files: Sequence["_Side"]) -> Iterator[Record | Records]:
     number = 0
-    files = [_Side(read(path)) for path in paths]
     while any(ready := [file.ready() for file in files]):
         both = [file.take(max(1, min(ready))) for file in files]
         if records := _joined_records(*both):

@@ -5,7 +5,10 @@ import lzma
 import os
 import subprocess
 import sys
+import threading
 import tracemalloc
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -586,3 +589,34 @@ def test_a_pipe_has_no_lines(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path / "absent", "-"):
         assert line_of_letter(str(path), 1, 1) is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("n_pairs", [1, 3_000])
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_two_pipes_may_have_one_writer(n_pairs, order, tmp_path):
+    """Both must be open before it writes, and it writes to each in turn, a page at a time."""
+    paths = [tmp_path / "R1", tmp_path / "R2"]
+    for path in paths:
+        os.mkfifo(path)
+    mates = [b"@r%d\n%s\n+\n%s\n" % (pair, b"ACGTT" * 30, b"I" * 150) for pair in range(n_pairs)]
+
+    def write():
+        with ExitStack() as stack:
+            streams = [stack.enter_context(paths[number].open("wb")) for number in order]
+            for mate in mates:
+                for stream in streams:
+                    stream.write(mate)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    read = partial(read_groups, alphabet=Alphabet.NUCLEOTIDE, strict=False, longest=1_000)
+    found = one_by_one(read_pairs([str(path) for path in paths], read))
+    assert [record.name for record in found] == [f"r{pair}" for pair in range(n_pairs)]
+    thread.join()
+
+
+def test_fastq_may_end_with_white_space(tmp_path):
+    path = tmp_path / "in.fq"
+    path.write_bytes(fastq((b"r", b"ACGT")) + b" \n\t\n")
+    assert [record.name for record in read_records(str(path))] == ["r"]
