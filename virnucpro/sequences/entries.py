@@ -21,8 +21,6 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from select import select
-from stat import S_ISFIFO
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
 
 from virnucpro.console import shortened
@@ -50,37 +48,6 @@ class OpenInput:
 Input: TypeAlias = str | OpenInput
 
 _BLOCK_BYTES = 1 << 20
-
-
-class _Pipe(io.BufferedReader):
-    """A named pipe, whose large reads return what is there: its writer may write elsewhere first.
-
-    Opening does not wait for the writer; the first read does.
-    """
-
-    _waits = True
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read `size` bytes; of a block or more, at least one byte unless the pipe has ended."""
-        if self._waits:
-            select([self], [], [])
-            self._waits = False
-        return super().read(size) if size is None or size < _BLOCK_BYTES else self.read1(size)
-
-
-def opened_pipe(path: Input, stack: ExitStack) -> Input:
-    """Return the open input of a named pipe, which `stack` closes; another input is unchanged.
-
-    Two pipes of one writer must both be open before one of them is read.
-    """
-    with suppress(OSError, ValueError):  # raised again where the file is read
-        if isinstance(path, str) and S_ISFIFO(Path(path).stat().st_mode):
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            pipe = stack.enter_context(_Pipe(io.FileIO(handle)))
-            os.set_blocking(handle, True)
-            return OpenInput(path, pipe)
-    return path
-
 
 # First bytes by compression, which is detected by content: file names may be wrong. Sources: RFC
 # 1952; the bzip2 and xz file formats; RFC 8878, whose skippable frames may come first.

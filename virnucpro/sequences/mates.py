@@ -5,9 +5,13 @@ both are on one strand, and windows are placed around the run, as around any lon
 is that of the mates without ``/1`` and ``/2``, ``.1`` and ``.2``, or ``_1`` and ``_2``.
 """
 
+import io
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from select import select
+from stat import S_ISFIFO
 from typing import Final
 
 import numpy as np
@@ -15,7 +19,7 @@ import numpy as np
 from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
-from virnucpro.sequences.entries import STANDARD_INPUT, Input, has_alignments, opened_pipe
+from virnucpro.sequences.entries import STANDARD_INPUT, Input, OpenInput, has_alignments
 from virnucpro.sequences.records import Record, Records, one_by_one, read_records
 from virnucpro.sequences.spec import Pairs
 from virnucpro.sequences.translation import reverse_complement, reverse_complements
@@ -31,6 +35,10 @@ _ENDS: Final = (_FIRST.encode(), _SECOND.encode())
 _PAIRS_OF_ENDS: Final = {_ENDS, *((end.encode(), f"{end[0]}2".encode()) for end in _OTHER_FIRST)}
 _ADVICE: Final = "give the mates in the same order, without reads that have no mate"
 _COLLATE: Final = "collate the file by name (samtools collate), without reads that have no mate"
+
+
+_AT_ONCE: Final = 1 << 16
+"""Bytes of a read from a pipe that need not be there yet."""
 
 
 def joint_letters(lengths: IntArray, mates: IntArray) -> IntArray:
@@ -115,8 +123,38 @@ def read_pairs(
         yield from _of_one_file(paths[0], one_by_one(read(paths[0])))
         return
     with ExitStack() as stack:
-        opened = [opened_pipe(path, stack) for path in paths]
+        opened = [_opened_pipe(path, stack) for path in paths]
         yield from _of_two_files(paths, [_Side(read(path)) for path in opened])
+
+
+class _Pipe(io.BufferedReader):
+    """A named pipe, whose large reads return what is there: its writer may write elsewhere first.
+
+    Opening does not wait for the writer; the first read does.
+    """
+
+    _waits = True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read `size` bytes; of a block or more, at least one byte unless the pipe has ended."""
+        if self._waits:
+            select([self], [], [])
+            self._waits = False
+        return super().read(size) if size is None or size < _AT_ONCE else self.read1(size)
+
+
+def _opened_pipe(path: Input, stack: ExitStack) -> Input:
+    """Return the open input of a named pipe, which `stack` closes; another input is unchanged.
+
+    Two pipes of one writer must both be open before one of them is read.
+    """
+    with suppress(OSError, ValueError):  # raised again where the file is read
+        if isinstance(path, str) and S_ISFIFO(Path(path).stat().st_mode):
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            pipe = stack.enter_context(_Pipe(io.FileIO(handle)))
+            os.set_blocking(handle, True)
+            return OpenInput(path, pipe)
+    return path
 
 
 def _of_two_files(paths: Sequence[Input], files: Sequence["_Side"]) -> Iterator[Record | Records]:
