@@ -131,13 +131,14 @@ def test_only_the_fragments_are_written_on_request(labels, tmp_path, capsys):
     assert printed == [str(tmp_path / "out" / "fragments" / name) for name in names]
 
 
-@pytest.mark.parametrize("name", ["fragments", "figures", "runs"])
+@pytest.mark.parametrize("name", ["fragments", "figures", "runs", "runs/mini-300"])
 def test_a_folder_that_is_a_link_is_refused(name, labels, tmp_path, capsys):
     unfinished = tmp_path / "elsewhere" / "300.fa.7-00112233.tmp"
     unfinished.parent.mkdir()
     unfinished.write_text("of years")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / name).symlink_to(unfinished.parent)
+    link = tmp_path / "out" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(unfinished.parent)
     options = ["--fragments-only"] if name == "fragments" else []
     assert evaluate(labels, tmp_path / "out", *options) == 1
     assert f"{name} is a symbolic link" in capsys.readouterr().err

@@ -278,8 +278,10 @@ class LauncherOrchestrator:
         """Process the files of this process; its table, lock and logs are in the folder `own`."""
         logs, tasks = own / LOGS_NAME, plan.target / TASKS_NAME
         refuse_links((*([] if own == plan.target else [tasks, own]), logs, *logs.glob("*.log")))
-        make_folder(own)
         files, allocator = plan.files, self.resource_allocator
+        inputs = [path.relative_to(plan.source) for path in files]
+        refuse_links({plan.target / name for path in inputs for name in (path, *path.parents[:-1])})
+        make_folder(own)
         usable = [path for path in files if not plan.found[path]]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))
         balancer = self.load_balancer = LoadBalancer(plan.gpu_ids, devices=names)

@@ -542,6 +542,16 @@ def test_files_behind_links_out_of_a_launch_are_unchanged(workers, files, tmp_pa
         assert elsewhere.read_text() == "a file of the user\n"
 
 
+@pytest.mark.parametrize("name", ["a.txt", "sub"])
+def test_a_result_that_is_a_link_is_refused(workers, files, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=f"{name} is a symbolic link"):
+        launched(files(a="ok", sub__b="ok"), workers.Obedient, pattern="**/*.txt")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_the_table_is_complete_while_the_last_file_takes_its_time(workers, files):
     report = launched(files(a="ok", b="ok", last="shown 2"), workers.Obedient, gpus="cpu:2")
     assert {row["status"] for row in rows_of(report).values()} == {"done"}

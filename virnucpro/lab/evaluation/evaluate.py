@@ -98,7 +98,8 @@ def evaluate(
             )
         remove_unfinished(outdir, {results.name, _TABLE, _PAIRED}.__contains__)
         folders = outdir / "figures", outdir / "fragments"
-        refuse_links((*folders, outdir / "runs"))
+        runs = outdir / "runs"
+        refuse_links((*folders, runs, *runs.glob("*")))
         for folder in folders:
             remove_unfinished(folder, bool)
         files = _write_fragments(sequences, execution)

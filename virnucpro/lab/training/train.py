@@ -147,6 +147,7 @@ def _refuse_foreign(folder: Path) -> None:
 def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
     """Write the settings, or compare them with those of the training in the folder."""
     path = folder / _SETTINGS
+    refuse_links(folder / name for name in (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES))
     if path.is_file():
         if execution.force:
             _clear(folder)
@@ -161,7 +162,6 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
     remove_unfinished(folder, {_SETTINGS, _WINDOWS, _HELD_OUT, _REPORT}.__contains__)
-    refuse_links([folder / _FOLD_FILES])
     remove_unfinished(folder / _FOLD_FILES, lambda name: name.endswith(".npz"))
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
