@@ -111,7 +111,7 @@ def embed_iter(source: Source, options: StreamOptions) -> Iterator[tuple[str, Re
         As for `virnucpro.embed`. An error in a sequence is raised after the vectors of the blocks
         before it.
     RunError
-        If a forked process goes on with the iterator.
+        If a fork of the process that read the first vector reads another one.
 
     Examples
     --------

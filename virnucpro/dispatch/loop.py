@@ -150,9 +150,7 @@ class DispatchLoop:
                 yield from self._give_up()
                 return
             for worker, tasks in self._deal():
-                self._refuse_fork()  # the generator of tasks may have forked
                 yield from worker.give(tasks)
-            self._refuse_fork()
             if not self._stream.over:
                 yield from self._wait_for_events(0.0 if self._has_takers else self._patience())
 
@@ -268,6 +266,7 @@ class DispatchLoop:
                 continue
             if wanted := worker.wanted:
                 tasks = self._stream.take(wanted, self._n_kept(worker, new))
+                self._refuse_fork()  # the generator of tasks may have forked
                 if tasks[1]:
                     yield worker, tasks
 

@@ -325,9 +325,11 @@ def interrupts_held() -> Iterator[None]:
     """
     # A signal to the process group must not end multiprocessing's tracker, which ignores only two.
     kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})
-    # If the tracker started later, with the first child, it would unblock the signals.
-    resource_tracker.ensure_running()
-    signal.pthread_sigmask(signal.SIG_SETMASK, kept)
+    try:
+        # If the tracker started later, with the first child, it would unblock the signals.
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept)
     # Python runs signal handlers only in the main thread.
     main = threading.current_thread() is threading.main_thread()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if main else {signal.SIGINT})

@@ -35,8 +35,6 @@ _ENDS: Final = (_FIRST.encode(), _SECOND.encode())
 _PAIRS_OF_ENDS: Final = {_ENDS, *((end.encode(), f"{end[0]}2".encode()) for end in _OTHER_FIRST)}
 _ADVICE: Final = "give the mates in the same order, without reads that have no mate"
 _COLLATE: Final = "collate the file by name (samtools collate), without reads that have no mate"
-
-
 _AT_ONCE: Final = 1 << 16
 """Bytes of a read from a pipe that need not be there yet."""
 

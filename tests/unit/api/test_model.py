@@ -106,9 +106,14 @@ def test_vectors_per_residue_and_warnings_of_a_stream():
         assert any(re.search(text, one) for one in texts), texts
 
 
-def test_a_fork_does_not_go_on_with_a_stream(model, monkeypatch):
+@pytest.mark.parametrize("of_model", [True, False])
+def test_a_fork_does_not_go_on_with_a_stream(of_model, model, monkeypatch):
     monkeypatch.setattr("virnucpro.api.embed._BLOCK_BYTES", 4_000)
-    stream = model.embed_iter([(f"s{number}", "ACGTA" * 200) for number in range(20)], threads=1)
+    pairs = [(f"s{number}", "ACGTA" * 200) for number in range(20)]
+    if of_model:
+        stream = model.embed_iter(pairs, threads=1)
+    else:
+        stream = virnucpro.embed_iter(pairs, "mini/nucleotide", threads=1)
     next(stream)
 
     def read_on():
