@@ -324,6 +324,52 @@ def test_a_misfit_classifier_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def without_record_head(bundle):
+    bundle.record.head.unlink()
+    calibration = {name: of for name, of in bundle.calibration.items() if name != "records"}
+    return replace(bundle, record=None, piece=None, calibration=calibration)
+
+
+def with_another_record_head(bundle):
+    tensors = load_file(bundle.record.head)
+    tensors["output.bias"] = tensors["output.bias"].flip(0)
+    save_file(tensors, bundle.record.head)
+    return bundle
+
+
+def with_other_pieces(bundle):
+    return replace(bundle, piece=bundle.piece // 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (without_record_head, "another record head"),
+        (with_another_record_head, "another record head"),
+        (with_other_pieces, "another record head"),
+        (lambda bundle: replace(bundle, items="longest_stretch"), "other items"),
+    ],
+)
+def test_a_classifier_of_other_rows_is_refused_in_both_directions(
+    changed, reason, finished, fasta, tmp_path, called, monkeypatch
+):
+    """Pieces have no stored vectors: their scores would be those of the run's own classifier."""
+    monkeypatch.setenv("VIRNUCPRO_DATA", str(tmp_path))  # the run's bundle is opened by its name
+    mini, folder = open_bundle("mini"), tmp_path / "bundles" / "other"
+    shutil.copytree(mini.path, folder)
+    own = [replace(spec, folder=folder) for spec in (*mini.encoders, *mini.record.encoders)]
+    record = replace(mini.record, encoders=(own[1],), head=folder / mini.record.head.name)
+    copied = replace(mini, path=folder, name="other", encoders=(own[0],), record=record)
+    save_bundle(changed(replace(copied, head=folder / mini.head.name)))
+    assert begin(fasta, tmp_path / "run", "-b", str(folder)) == 0
+    for run, other in ((finished, folder), (tmp_path / "run", "mini")):
+        words = ["rescore", run, "-b", other, "-o", tmp_path / "new", "-q"]
+        told = called(*words, code=64).stderr
+        assert reason in told
+        assert "Predict the sequences again" in told
+        assert not (tmp_path / "new").exists()
+
+
 def test_an_unprintable_change_is_a_warning(run, monkeypatch, capsys):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")

@@ -45,8 +45,8 @@ def rescore(
     """Write the tables of a run by the rule `calls`; what it does not give is as before.
 
     `other` is another classifier for the stored vectors: name or folder of a bundle with the
-    encoders of the run, and a folder for the tables; the run stays as it is. Without it, the tables
-    of the run are replaced, and run.json records the rule.
+    encoders and the record head of the run, and a folder for the tables; the run stays as it is.
+    Without it, the tables of the run are replaced, and run.json records the rule.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def rescore(
     ------
     UsageError
         If the run is not a run of predict, the rule needs a calibration that the bundle lacks, or
-        the other bundle has other encoders.
+        the other bundle has other encoders, items or another record head.
     StoreError
         If the run has no stored vectors for the other classifier.
     NotARunError, IndexFormatError, RunLockedError
@@ -121,7 +121,7 @@ def _calls_before(run: Run, coverage: Coverage) -> AnyArray:
 def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> tuple[Run, Coverage]:
     """Return run and coverage with the classifier, calibration and scores of another bundle."""
     bundle = open_bundle(name)
-    _require_same_encoders(run, bundle)
+    _require_same_rows(run, bundle)
     if bundle.head is None:
         raise UsageError(f"{name}: has no classifier; give a bundle with a classifier")
     if not run.stores_vectors:
@@ -153,8 +153,11 @@ def _scored_by(run: Run, coverage: Coverage, name: str, reporter: Reporter) -> t
     return replace(run, manifest=manifest), replace(coverage, scores=scores)
 
 
-def _require_same_encoders(run: Run, bundle: Bundle) -> None:
-    """Raise UsageError unless `bundle` has the encoders of the run's bundle, which is opened."""
+def _require_same_rows(run: Run, bundle: Bundle) -> None:
+    """Raise UsageError unless the rows of the run, and what is stored of them, fit `bundle`.
+
+    The run's bundle is opened, and must have the same encoders, items and record head.
+    """
     parameters = run.manifest.parameters
     name = str(parameters["bundle"])
     advice = f"Predict the sequences again with -b {bundle.name}."
@@ -162,12 +165,25 @@ def _require_same_encoders(run: Run, bundle: Bundle) -> None:
         own = open_bundle(name)
     except (BundleError, UsageError) as error:
         raise UsageError(
-            f"{run.paths.root}: the bundle {name!r} of the run cannot be opened, so that its "
-            f"encoders cannot be compared ({error}). {advice}"
+            f"{run.paths.root}: the bundle {name!r} of the run cannot be opened, so that the "
+            f"bundles cannot be compared ({error}). {advice}"
         ) from error
     if own.fingerprint != parameters["bundle_fingerprint"]:
         raise UsageError(
             f"{run.paths.root}: the bundle {name!r} has changed since the run. {advice}"
         )
-    if own.encoder_contents != bundle.encoder_contents:
-        raise UsageError(f"{bundle.name}: has other encoders than the run's {name}. {advice}")
+    for what, of_run, given in (
+        ("other encoders", own.encoder_contents, bundle.encoder_contents),
+        ("other items", own.items, bundle.items),
+        ("another record head", _record_facts(own), _record_facts(bundle)),
+    ):
+        if of_run != given:
+            raise UsageError(
+                f"{bundle.name}: has {what} than the run's {name}, so that stored results do not "
+                f"fit. {advice}"
+            )
+
+
+def _record_facts(bundle: Bundle) -> tuple[str, int | None] | None:
+    """Return what the scores of pieces depend on; they have no stored vectors."""
+    return None if bundle.record is None else (bundle.record.fingerprint, bundle.piece)

@@ -21,7 +21,7 @@ from virnucpro.run.reporter import open_reporter
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``rescore``."""
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="run folder of predict")
-    text = "bundle with the same encoders and another classifier; requires -o"
+    text = "bundle with another classifier, and the same encoders and record head; requires -o"
     parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     text = "with --bundle: new folder for the tables"
     parser.add_argument("-o", "--outdir", type=Path, metavar="DIR", help=text)
