@@ -75,8 +75,8 @@ def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, called)
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("", "is a folder; name a file"),
-        ("gone/out.h5", "is in a folder that does not exist; create"),
+        ("", "is a folder: name a file"),
+        ("gone/out.h5", "does not exist. Make it, or choose"),
     ],
 )
 def test_an_impossible_output_is_refused_before_segments_are_read(

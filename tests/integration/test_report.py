@@ -12,7 +12,9 @@ from cases import slow
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
+from virnucpro.errors import UsageError
 from virnucpro.report.html import page
+from virnucpro.run.report import plot_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.tables.source import LENGTH_CLASSES
 
@@ -503,3 +505,38 @@ def test_a_report_replaces_no_pipe_and_no_link(kind, run, tmp_path, capsys):
     assert "is not a regular file, and would be replaced" in capsys.readouterr().err
     assert target.read_text() == "kept"
     assert place.is_symlink() or place.is_fifo()
+
+
+@pytest.fixture(scope="module")
+def elsewhere(run, tmp_path_factory):
+    """A run whose input has a relative path, and the input."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    shutil.copy(run.root.parent / "small.fa", folder / "in.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        predicted("in.png", "run")
+    return folder / "run", folder / "in.png"
+
+
+@pytest.mark.parametrize("command", ["report", "aggregate", "aggregate --index", "plot"])
+@pytest.mark.parametrize("kind", ["path", "relative path", "index/x.png", "logs/report.html"])
+def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
+    command, kind, elsewhere, tmp_path, monkeypatch, capsys
+):
+    """From another folder, an input with a relative path is known by its state."""
+    folder, output = elsewhere
+    monkeypatch.chdir(folder.parent if kind == "path" else tmp_path)
+    if "path" not in kind:
+        output = folder / kind
+        output.write_bytes(b"of the run")
+    before = output.read_bytes()
+    if command == "plot":
+        with pytest.raises(UsageError, match=re.escape(str(output))):
+            plot_run(folder, output)
+    else:
+        name, *index = command.split()
+        of = folder if name == "report" else folder / "shards"
+        words = [name, of, "-o", output, *index, *([folder] if index else []), "-q"]
+        assert main([*map(str, words)]) == 64
+        assert str(output) in capsys.readouterr().err
+    assert output.read_bytes() == before

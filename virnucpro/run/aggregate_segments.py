@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from virnucpro.errors import InputError, NotARunError, UsageError
-from virnucpro.run.run import Run
+from virnucpro.report.output_file import require_place
+from virnucpro.run.run import Run, refuse_run_files
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import RowNames, write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
@@ -64,8 +65,8 @@ def aggregate_segments(
     Raises
     ------
     UsageError
-        If `output` cannot be written, is one of the segments, or is a file of the run other than
-        embeddings.h5. No segment has been read.
+        If `output` cannot be written, is one of the segments, is a file of a run other than
+        embeddings.h5, or is an input of the run. No segment has been read.
     InputError, StoreError
         If a path holds no segments, files belong to different runs, copies of a unit differ by
         more than rounding, or rows are not in the index. The error names the files.
@@ -73,9 +74,11 @@ def aggregate_segments(
         If `index_folder` is neither a run nor its index, or is damaged.
     """
     segments = find_segments(paths)
-    _refuse_output(output, segments)
+    require_place(output)  # now, because reading the segments may take hours
+    if output.exists() and any(output.samefile(path) for path in segments):
+        raise UsageError(f"{output} is one of the segments; choose another output file")
     run = None if index_folder is None else _run_of(index_folder)
-    _refuse_names_of_runs(output, run)
+    refuse_run_files(output, [*paths, *([run.root] if run else [])], "embeddings.h5")
     if run is None:
         coverage = survey(segments)
         index_of_rows = RowNames(coverage)
@@ -86,38 +89,6 @@ def aggregate_segments(
     reading = Survey(segments, opened.bounds, manifest.fingerprint)
     coverage = write_embeddings(output, reading, index, manifest.views, manifest.about_vectors)
     return coverage, index.n_items
-
-
-def _refuse_output(output: Path, segments: Sequence[Path]) -> None:
-    """Raise UsageError if the output cannot be written.
-
-    The output is checked before the segments are read, because reading may take hours.
-    """
-    if output.is_symlink():
-        problem = "is a symbolic link; name the file itself"
-    elif output.is_dir():
-        problem = f"is a folder; name a file, as in {output / 'embeddings.h5'}"
-    elif not output.parent.is_dir():
-        problem = "is in a folder that does not exist; create the folder"
-    elif output.exists() and not output.is_file():
-        problem = "is not a regular file; choose another output file"
-    elif output.exists() and any(output.samefile(path) for path in segments):
-        problem = "is one of the segments; choose another output file"
-    else:
-        return
-    raise UsageError(f"{output} {problem}")
-
-
-def _refuse_names_of_runs(output: Path, named: RunDirectory | None) -> None:
-    around = [RunDirectory(folder) for folder in output.absolute().resolve().parents]
-    runs = [run for run in around if run.run_json.exists()] + ([named] if named else [])
-    for run in runs:
-        own = output.name == run.embeddings.name and output.parent.samefile(run.root)
-        if run.owns(output) and not own:
-            raise UsageError(
-                f"{output} is the name of another file of the run {run.root}; "
-                f"choose another output file, such as {run.embeddings}"
-            )
 
 
 def _run_of(folder: Path) -> RunDirectory:

@@ -17,7 +17,7 @@ from virnucpro.report.reading.launch_gaps import read_launch_gaps
 from virnucpro.report.reading.records import find_record
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.reporter import Reporter
-from virnucpro.run.run import Run
+from virnucpro.run.run import Run, refuse_run_files
 from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.tables.source import RunScores
 
@@ -66,8 +66,8 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     Raises
     ------
     UsageError
-        If there are several runs and no output, or the output is a file of a run, a folder, or in a
-        folder that does not exist.
+        If there are several runs and no output, or the output is a file or an input of a run, a
+        folder, or in a folder that does not exist.
     RunError, StoreError
         If a folder is not a run of predict, or has no tables, or they are damaged, or the report
         cannot be written; an existing file is unchanged.
@@ -78,11 +78,10 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     if output is None and len(runs) > 1:
         raise UsageError(f"{len(runs)} runs: name the report of all of them with -o FILE")
     path = output or runs[0].report
-    if any(run.owns(path) and path.name != run.report.name for run in runs):
-        raise UsageError(f"{path} is a file of a run: choose another name for the report")
+    require_place(path)
+    refuse_run_files(path, [run.root for run in runs], runs[0].report.name)
     for run in runs:
         _require_tables(run)
-    require_place(path)
     reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
     names = sample_names([run.root for run in runs])
     facts = _all_facts(runs, names, for_multiqc=output is None)
@@ -136,7 +135,7 @@ def plot_run(
     ------
     UsageError
         If the format is unknown, matplotlib is not installed, there is no such sequence, or the
-        output is a file of the run, a folder, or in a folder that does not exist.
+        output is a file or an input of the run, a folder, or in a folder that does not exist.
     RunError, StoreError
         As for `report_on`.
     """
@@ -146,11 +145,10 @@ def plot_run(
     from virnucpro.report.plots import plot_record, plot_scores  # noqa: PLC0415 - matplotlib
 
     require_place(output)
+    refuse_run_files(output, [folder])
     run = RunDirectory(folder)
     _require_tables(run)
     facts = _facts(run, sample_names([folder])[0])
-    if output.exists() and run.owns(output):
-        raise UsageError(f"{output} is a file of the run: choose another name")
     if name is None and record is None:
         plot_scores(facts, output)
     else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -13,10 +13,11 @@ from virnucpro.classifier.decision import RecordQuality
 from virnucpro.classifier.prevalence import Expectation
 from virnucpro.classifier.quality import record_quality
 from virnucpro.durable import sync_folder
-from virnucpro.errors import IndexFormatError
+from virnucpro.errors import IndexFormatError, RunError, UsageError
 from virnucpro.folder_lock import folder_lock
+from virnucpro.run.input_check import is_unchanged
 from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 
@@ -65,6 +66,52 @@ def run_lock(run: RunDirectory, *, lock: bool = True) -> AbstractContextManager[
     """
     advice = f"Wait for that process (see virnucpro status {run.root}), or choose another folder."
     return folder_lock(run.lock, advice, held=lock)
+
+
+def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = None) -> None:
+    """Refuse to replace a file or an input of a run.
+
+    Parameters
+    ----------
+    output
+        The file to write; it may be missing.
+    places
+        Files and folders of runs. A run around `output` counts, too.
+    own
+        Name of the file of a run that may be written.
+
+    Raises
+    ------
+    UsageError
+        If `output` is a file of such a run with another name, is in a folder of it, or is one of
+        its inputs.
+    """
+    around = [path.absolute().resolve() for path in (output.absolute().parent, *places)]
+    for folder in dict.fromkeys(folder for path in around for folder in (path, *path.parents)):
+        run = RunDirectory(folder)
+        if not is_run(folder):
+            continue
+        is_own = output.name == own and output.parent.samefile(folder)
+        if run.owns(output) and not is_own:
+            example = f", such as {folder / own}" if own else ""
+            raise UsageError(
+                f"{output} is a file of a run, {folder}; choose another output file{example}"
+            )
+        if output.exists() and _is_input(output, run):
+            raise UsageError(
+                f"{output} is an input of the run {folder}, and would be replaced; choose another "
+                "output file"
+            )
+
+
+def _is_input(path: Path, run: RunDirectory) -> bool:
+    """Return whether a file is an input of a run: by its path, or unchanged at another path."""
+    with suppress(RunError):  # of an unknown run the inputs are unknown
+        manifest = read_manifest(run)
+        named = (Path(file.path) for file in manifest.inputs)
+        same = any(name.exists() and path.samefile(name) for name in named)
+        return same or any(is_unchanged(str(path), stamp) for stamp in manifest.input_stamps)
+    return False
 
 
 @dataclass(slots=True)
