@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -281,6 +282,19 @@ class RunDirectory:
         for part in map(self.part, self.part_names()):
             _refuse_links(part, part.root)
 
+    def require_own_claims(self, number: int) -> None:
+        """Check that the folders with the claims of a round are its own; claims are links.
+
+        Raises
+        ------
+        RunError
+            If one is a symbolic link.
+        """
+        root = self.round_claims(number)
+        refuse_links([root])
+        with suppress(FileNotFoundError), os.scandir(root) as entries:
+            refuse_links(Path(entry.path) for entry in entries if entry.is_symlink())
+
     def clear(self) -> None:
         """Remove all files of the run except the lock and the next run's index.
 
@@ -318,10 +332,10 @@ class RunDirectory:
                 remove_unfinished(folder, name.fullmatch)
 
 
-def run_of_part(segment: Path) -> Path | None:
-    """Return the folder of the run if a segment file is in one of its parts; else None."""
-    match segment.parents[2:5]:
-        case (part, _, run) if _PART.fullmatch(part.name):
+def run_of_part(part: Path) -> Path | None:
+    """Return the folder of the run if `part` is the folder of one of its parts; else None."""
+    match part.parents[:2]:
+        case (_, run) if _PART.fullmatch(part.name):
             return run
     return None
 
@@ -329,9 +343,10 @@ def run_of_part(segment: Path) -> Path | None:
 def _refuse_links(run: RunDirectory, *others: Path) -> None:
     """Raise RunError if a folder or log of the run, or one of `others`, is a symbolic link."""
     shared = (run.launches, run.shards, run.logs, run.rounds, run.parts, run.claims, run.pt)
+    own = (*shared, run.next_index, *run.claims.glob("*"))
     shards = (run.shards / name for name in _names(run.shards, _SHARD))
     logs = (path for pattern in _LOGS for path in run.logs.glob(pattern))
-    refuse_links((*others, *shared, *shards, *logs))
+    refuse_links((*others, *own, *shards, *logs))
 
 
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:

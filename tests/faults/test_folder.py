@@ -126,6 +126,19 @@ def test_files_behind_links_out_of_the_run_are_unchanged(
         assert content(tmp_path) == before
 
 
+@pytest.mark.parametrize("command", ["predict", "plan"])
+def test_a_link_in_the_place_of_a_new_index_is_refused(
+    command, few_fasta, copy_of_run, tmp_path, called
+):
+    (tmp_path / "elsewhere").mkdir()
+    for folder in (copy_of_run, tmp_path / "new"):
+        folder.mkdir(exist_ok=True)
+        (folder / "index.next").symlink_to(tmp_path / "elsewhere")
+        printed = called(command, few_fasta, "-o", folder, "--force", code=1).stderr
+        assert f"{folder / 'index.next'} is a symbolic link" in printed
+        assert (folder / "index.next").is_symlink()
+
+
 @pytest.mark.parametrize("part", ["", "parts/0000.01234567"])
 @pytest.mark.parametrize("name", ["shards/rank-old", "shards/rank-0007", "launches"])
 def test_files_behind_links_are_not_taken_for_unfinished_ones(

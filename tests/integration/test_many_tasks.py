@@ -102,6 +102,31 @@ def ended(*processes):
     return [process.returncode for process in processes], texts
 
 
+@pytest.mark.parametrize("name", ["0001", "0001/0000"])
+def test_claims_behind_a_link_are_refused(name, planned, tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    link = planned / "claims" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    assert work_here(planned) == 1
+    assert f"{link} is a symbolic link" in capsys.readouterr().err
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    assert RunDirectory(planned).segments() == []
+
+
+@pytest.mark.parametrize("option", ["--force", "--resume"])
+def test_a_part_is_no_folder_for_another_run(option, computed, small_fasta, monkeypatch, called):
+    run = RunDirectory(computed)
+    (name,) = run.part_names()
+    before = [path.read_bytes() for _, path in run.segments()]
+    assert before
+    for folder in (run.part(name).root, name):
+        words = ["predict", small_fasta, "-o", folder, option, "--devices", "cpu:1", "-q"]
+        assert f"is a part of the run {computed}" in called(*words, code=1).stderr
+        monkeypatch.chdir(run.parts)
+    assert [path.read_bytes() for _, path in run.segments()] == before
+
+
 def assert_equal_results(folder, alone):
     for name in TABLES:
         assert (folder / name).read_bytes() == (alone / name).read_bytes(), name

@@ -95,6 +95,7 @@ def work(
             f"{paths.round(current.number)}: has units that the run lacks. Remove this file, then "
             f"run virnucpro rescue {paths.root}."
         )
+    paths.require_own_claims(current.number)
     units = open_units(paths, current)
     if not units:
         return Worked(None)

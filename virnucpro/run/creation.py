@@ -25,7 +25,7 @@ from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, opened, put_index_in_place, run_lock
-from virnucpro.run_dir import RunDirectory, is_run
+from virnucpro.run_dir import RunDirectory, is_run, run_of_part
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
@@ -127,9 +127,15 @@ def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:
-    """Raise RunExistsError if the folder is neither empty nor a run."""
+    """Raise RunExistsError if the folder is neither empty nor a run, or is a part of a run."""
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
+    whole = run_of_part(run.root.absolute())
+    if whole is not None and is_run(whole):
+        raise RunExistsError(
+            f"{run.root} is a part of the run {whole}, which belongs to one of its tasks. Choose "
+            "another output folder."
+        )
     entries = run.entries()
     if entries and not is_run(run.root):
         name, shown = run.run_json.name, ", ".join(entries[:3])
