@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from virnucpro.api.keywords import errors_in_python, keywords_of_actions
+from virnucpro.api.keywords import errors_in_python, keyword_name, keywords_of_actions
 from virnucpro.bundles.bundle import list_bundles as listed
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.errors import UsageError
@@ -67,7 +67,8 @@ def _run(command: str, outdir: str | os.PathLike[str], options: dict[str, Any]) 
     parser = argparse.ArgumentParser(exit_on_error=False)
     module = import_module(f"virnucpro.cli.commands.{command}_command")
     module.add_options(parser)
-    actions = {action.dest: action for action in parser._actions}  # noqa: SLF001 - has no public name
+    own = parser._actions  # noqa: SLF001 - has no public name
+    actions = {name: action for action in own for name in (action.dest, keyword_name(action))}
     words = [f"--outdir={os.fspath(outdir)}"]
     for name, value in options.items():
         if name not in actions:

@@ -41,12 +41,23 @@ def keywords_of(declared: type) -> Keywords:
     return found
 
 
+def keyword_name(action: argparse.Action) -> str:
+    """Return the keyword argument of an option: its last flag, with ``_`` for ``-``.
+
+    A switch has the name of its meaning, such as ``records`` for ``--no-records``.
+    """
+    flag = action.option_strings[-1].removeprefix("--").replace("-", "_")
+    return action.dest if action.nargs == 0 else flag
+
+
 def keywords_of_actions(actions: Iterable[argparse.Action]) -> Keywords:
     """Return the keyword arguments that stand for the options of a parser."""
     found = {}
     for action in actions:
         choices = tuple(map(str, action.choices or ()))
-        keyword = Keyword(action.dest, choices, action.const if action.nargs == 0 else None)
+        keyword = Keyword(
+            keyword_name(action), choices, action.const if action.nargs == 0 else None
+        )
         found.update(dict.fromkeys(action.option_strings, keyword))
     return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from virnucpro.api.keywords import Keyword, errors_in_python
 from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
 from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
@@ -179,7 +180,8 @@ class Result(RunOutput):
         RunError, StoreError
             If the tables of the run are missing or damaged, or the file cannot be written.
         """
-        plot_run(self.outdir, Path(path), name, file=file, record=record)
+        with errors_in_python({f"--{name}": Keyword(name) for name in ("file", "record")}):
+            plot_run(self.outdir, Path(path), name, file=file, record=record)
         return Path(path)
 
     def rescore(

@@ -14,7 +14,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.tables.cells import NA
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
 from virnucpro.tables.read import ReadableTable, StoredTable, joined
-from virnucpro.tables.schema import TableBlock, Values
+from virnucpro.tables.schema import DTYPES, TableBlock, Values
 
 if TYPE_CHECKING:  # Any without pandas-stubs
     from pandas import DataFrame
@@ -116,7 +116,7 @@ def _with_missing(
 ) -> AnyArray:
     """Return a column as an array; texts are objects, a missing text is `missing`."""
     kind = table.columns[name].kind
-    column = np.array(values, {"integer": np.int64, "number": np.float64}.get(kind, object))
+    column = np.array(values, DTYPES.get(kind, object))
     if kind == "text":
         column[column == NA] = missing
     return column

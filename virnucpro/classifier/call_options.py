@@ -21,6 +21,7 @@ class CallOptions:
     ----------
     preset
         Thresholds of the bundle: ``sensitive``, ``default`` (also if None) or ``conservative``.
+        Beside a threshold or an FDR, only its limit below which a record is non-viral counts.
     threshold
         Probability (score, without a calibration) from which a record is viral; None for the
         preset's.
@@ -72,7 +73,10 @@ class CallOptions:
     def text(self) -> str:
         """Return the rule in words, such as ``preset conservative, prevalence 0.1``."""
         limit = "threshold" if self.threshold is not None else "fdr" if self.fdr is not None else ""
-        rule = f"{limit} {getattr(self, limit)}" if limit else f"preset {self.preset or 'default'}"
+        preset = f"preset {self.preset or 'default'}"
+        rule = f"{limit} {getattr(self, limit)}" if limit else preset
+        if limit and self.preset not in (None, "default"):
+            rule += f" (non-viral: {preset})"
         return rule if self.prevalence is None else f"{rule}, prevalence {self.prevalence}"
 
 

@@ -168,22 +168,22 @@ class Predictions(_InRecords):
 
     @column("count", "report")
     def n_genes(self) -> Values:
-        """Predicted genes; `NA` as in the next columns if the bundle scores no whole records."""
+        """Predicted genes; `NA`, as in the next columns, if the genes were not judged."""
         return self._fact("genes")
 
     @column("number", "report")
     def coding_density(self) -> Values:
-        """Share of the known bases in predicted genes; overlaps count twice, at most 1."""
+        """Share of known bases in genes, without stop codons; overlaps count twice; at most 1."""
         return np.minimum(3 * self._ratio("gene codons", "known bases"), 1)
 
     @column("number")
     def strand_switches(self) -> Values:
-        """Changes of the strand from one gene to the next, per gene."""
+        """Changes of the strand from one gene to the next, per gene; `NA` without a gene."""
         return self._ratio("strand switches", "genes")
 
     @column("number", "report")
     def viral_words(self) -> Values:
-        """Share of the protein words of genes that are known from viruses only."""
+        """Share of the protein words of genes that viruses alone have; `NA` without such words."""
         return self._ratio("known viral words", "words of genes")
 
     def _fact(self, name: str) -> FloatArray:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
+import numpy as np
+
 from virnucpro.arrays import AnyArray, IntArray
 from virnucpro.tables.cells import counts, decimals, integers
 
@@ -15,6 +17,9 @@ Kind: TypeAlias = Literal["name", "text", "integer", "count", "number"]
 
 A count is an integer that may be missing.
 """
+DTYPES: Final = {"integer": np.int64, "count": np.float64, "number": np.float64}
+"""Types of the values of columns that are not text; a count may be NaN."""
+
 Place: TypeAlias = Literal["report", "notebook"]
 Values: TypeAlias = AnyArray | list[str]
 Block: TypeAlias = Mapping[str, Values]

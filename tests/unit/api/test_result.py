@@ -126,6 +126,26 @@ def test_plots_of_all_sequences_and_of_one(run, pairs, tmp_path, needs):
         run.plot(tmp_path / "a.txt")
 
 
+def test_a_plot_of_equal_names_lists_keywords(tmp_path, needs):
+    needs("matplotlib")
+    twice = [("twin", "ACGT" * 100), ("twin", "ACGA" * 100)]
+    with pytest.warns(match="twin"):
+        result = virnucpro.classify(twice, threads=1)
+    with result:
+        with pytest.raises(virnucpro.UsageError, match=r"record=2$") as caught:
+            result.plot(tmp_path / "a.svg", "twin")
+        assert "--" not in str(caught.value)
+        assert result.plot(tmp_path / "a.svg", record=2).exists()
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "n_resamples"])
+def test_an_option_has_the_name_of_its_flag(name, tmp_path):
+    with pytest.raises(virnucpro.UsageError, match="bootstrap"):
+        virnucpro.evaluate(tmp_path / "out", labels="none.tsv", **{name: -1})
+    with pytest.raises(TypeError, match="no_bundles"):
+        virnucpro.evaluate(tmp_path / "out", no_bundles=True)
+
+
 def test_trouble_in_a_record_is_its_own_unless_strict(pairs):
     source = [*pairs, ("wrong", "ACGJ" * 200)]
     with pytest.warns(UserWarning, match=r"invalid_letters.*source: record 5 \(wrong\)"):

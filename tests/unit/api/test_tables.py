@@ -9,6 +9,7 @@ import pytest
 
 import virnucpro
 from virnucpro.errors import NotARunError, RunError
+from virnucpro.tables.columns import TABLES
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "example.fa"
 
@@ -29,6 +30,16 @@ def test_a_table_has_the_cells_of_the_file(run, pairs, tables):
     assert missing(table["best_window"][2])
     assert table["best_window"][0].startswith(("1-", "5", "8"))
     assert isinstance(table, np.ndarray) == (tables == "numpy")
+
+
+@pytest.mark.parametrize("kind", ["predictions", "windows", "regions"])
+def test_the_type_of_a_column_is_as_declared(kind, tables):
+    with virnucpro.classify({"empty": "ACGT", "contig": "ACGTTGCAGG" * 90}, threads=1) as result:
+        table = getattr(result, kind)
+    (declared,) = (table for table in TABLES if table.filename == f"{kind}.tsv")
+    types = {"integer": np.int64, "count": np.float64, "number": np.float64}
+    for column in declared.columns.values():
+        assert table[column.name].dtype == types.get(column.kind, object), column.name
 
 
 def test_windows_are_in_input_order(run, tables):

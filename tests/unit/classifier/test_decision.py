@@ -377,3 +377,16 @@ def test_scored_records_of_another_window_have_a_flag_and_the_same_calls(calibra
     assert found.flags.tolist() == [Flag.OTHER_WINDOW, 0, Flag.OTHER_WINDOW]
     assert found.call.tolist() == usual.call.tolist()
     assert found.call[1] == Call.NOT_SCORED
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "preset default"),
+        ({"preset": "sensitive", "prevalence": 0.1}, "preset sensitive, prevalence 0.1"),
+        ({"fdr": 0.05, "preset": "default"}, "fdr 0.05"),
+        ({"threshold": 0.4, "preset": "sensitive"}, "threshold 0.4 (non-viral: preset sensitive)"),
+    ],
+)
+def test_the_text_of_a_rule_names_all_that_counts(options, text):
+    assert CallOptions(**options).text == text
