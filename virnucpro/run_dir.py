@@ -182,18 +182,21 @@ class RunDirectory:
 
     def own_segments(self) -> Iterator[tuple[int, Path]]:
         """Yield unit and path of each segment file in the shards of this folder, without parts."""
-        for shard in _names(self.shards, _SHARD):
-            with os.scandir(self.shards / shard) as entries:
+        for shard in self.own_shards():
+            with os.scandir(shard) as entries:
                 for entry in entries:
                     match = _SEGMENT.fullmatch(entry.name)
                     if match and entry.is_file():
-                        yield int(match[1]), self.shards / shard / entry.name
+                        yield int(match[1]), shard / entry.name
+
+    def own_shards(self) -> list[Path]:
+        """Return the shards in this folder, sorted; parts have shards of their own."""
+        return [self.shards / name for name in _names(self.shards, _SHARD)]
 
     def copies(self, unit: int) -> list[Path]:
         """Return the sorted paths of all segments of `unit` in the shards of this folder."""
         name = self.segment(0, unit).name
-        paths = (self.shards / shard / name for shard in _names(self.shards, _SHARD))
-        return [path for path in paths if path.is_file()]
+        return [path for shard in self.own_shards() if (path := shard / name).is_file()]
 
     def part(self, name: str) -> "RunDirectory":
         """Return the run folder of a part, such as ``parts/0007.1c9e03ab``."""
@@ -308,7 +311,7 @@ class RunDirectory:
         for folder, pattern in (
             (self.launches, "????.json"),
             *((self.logs, pattern) for pattern in _LOGS),
-            *((self.shards / shard, "unit-*.h5") for shard in _names(self.shards, _SHARD)),
+            *((shard, "unit-*.h5") for shard in self.own_shards()),
             (self.shards, ""),
             (self.rounds, "*.json"),
         ):
@@ -326,8 +329,8 @@ class RunDirectory:
         """Remove temporary files of killed processes. The caller must hold the run's lock."""
         own = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
         remove_unfinished(self.root, own.__contains__)
-        shards = (self.shards / name for name in _names(self.shards, _SHARD))
-        for folder, name in (*((shard, _SEGMENT) for shard in shards), (self.launches, _ROUND)):
+        shards = ((shard, _SEGMENT) for shard in self.own_shards())
+        for folder, name in (*shards, (self.launches, _ROUND)):
             if not folder.is_symlink():  # made after the check of `require_regular_files`
                 remove_unfinished(folder, name.fullmatch)
 
@@ -344,9 +347,8 @@ def _refuse_links(run: RunDirectory, *others: Path) -> None:
     """Raise RunError if a folder or log of the run, or one of `others`, is a symbolic link."""
     shared = (run.launches, run.shards, run.logs, run.rounds, run.parts, run.claims, run.pt)
     own = (*shared, run.next_index, *run.claims.glob("*"))
-    shards = (run.shards / name for name in _names(run.shards, _SHARD))
     logs = (path for pattern in _LOGS for path in run.logs.glob(pattern))
-    refuse_links((*others, *own, *shards, *logs))
+    refuse_links((*others, *own, *run.own_shards(), *logs))
 
 
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
