@@ -540,3 +540,19 @@ def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
         assert main([*map(str, words)]) == 64
         assert str(output) in capsys.readouterr().err
     assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["launch.tsv", "launch.json", "launch.logs/report.html"])
+def test_a_report_replaces_no_file_of_a_launch(name, run, tmp_path, capsys):
+    """A report of its runs may lie in the folder of the launch itself."""
+    folder = tmp_path / "launch"
+    (folder / "launch.logs").mkdir(parents=True)
+    (folder / "launch.json").write_text("{}")
+    (folder / name).touch()
+    before = (folder / name).read_bytes()
+    copied(run, folder, "in.fa")
+    words = ["report", str(folder / "in.fa"), "-q", "-o"]
+    assert main([*words, str(folder / name)]) == 64
+    assert f"{folder / name} is a file of a launch" in capsys.readouterr().err
+    assert (folder / name).read_bytes() == before
+    assert main([*words, str(folder / "all.html")]) == 0

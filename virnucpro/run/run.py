@@ -15,6 +15,7 @@ from virnucpro.classifier.quality import record_quality
 from virnucpro.durable import sync_folder
 from virnucpro.errors import IndexFormatError, RunError, UsageError
 from virnucpro.folder_lock import folder_lock
+from virnucpro.launch_dir import OWN_NAMES, is_launch
 from virnucpro.run.input_check import is_unchanged
 from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run_dir import RunDirectory, is_run
@@ -69,25 +70,29 @@ def run_lock(run: RunDirectory, *, lock: bool = True) -> AbstractContextManager[
 
 
 def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = None) -> None:
-    """Refuse to replace a file or an input of a run.
+    """Refuse to replace a file or an input of a run, or a file of a launch.
 
     Parameters
     ----------
     output
         The file to write; it may be missing.
     places
-        Files and folders of runs. A run around `output` counts, too.
+        Files and folders of runs. A run or launch around `output` counts, too.
     own
         Name of the file of a run that may be written.
 
     Raises
     ------
     UsageError
-        If `output` is a file of such a run with another name, is in a folder of it, or is one of
-        its inputs.
+        If `output` is a file of such a run with another name, is in a folder of it, is one of its
+        inputs, or is a file of a launch.
     """
-    around = [path.absolute().resolve() for path in (output.absolute().parent, *places)]
+    target = output.absolute().parent.resolve() / output.name
+    around = [target.parent, *(path.absolute().resolve() for path in places)]
     for folder in dict.fromkeys(folder for path in around for folder in (path, *path.parents)):
+        inside = target.relative_to(folder).parts if folder in target.parents else ()
+        if is_launch(folder) and not OWN_NAMES.isdisjoint(inside[:1]):
+            raise UsageError(f"{output} is a file of a launch, {folder}; choose another one")
         run = RunDirectory(folder)
         if not is_run(folder):
             continue
