@@ -7,10 +7,11 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO
 
-from virnucpro.errors import RunError
+from virnucpro.errors import RunError, UsageError
 
 _NO_FOLDER_HERE = {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EPERM}
 _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
@@ -115,6 +116,42 @@ def refuse_links(paths: Iterable[Path]) -> None:
                 "deleted. Put the files themselves in its place, or remove the link, then rerun "
                 "the command."
             )
+
+
+def first_inside(paths: Iterable[Path], places: Iterable[Path]) -> Path | None:
+    """Return the first of the paths that is, or is in, one of the places; None without one.
+
+    A place is a file or folder, which may be missing. Symbolic links are followed, but a path or
+    place is the link, too.
+    """
+    owned = {own for place in places for own in (place.resolve(), _beside(place))}
+
+    @cache
+    def resolved(parent: Path) -> tuple[Path, bool]:
+        folder = parent.resolve()
+        return folder, not owned.isdisjoint((folder, *folder.parents))
+
+    for path in paths:
+        # Path.is_symlink raises for a name that is too long
+        for name in (path, path.resolve()) if os.path.islink(path) else (path,):  # noqa: PTH114
+            parent, is_inside = resolved(name.parent)
+            if is_inside or parent / name.name in owned:
+                return path
+    return None
+
+
+def _beside(place: Path) -> Path:
+    """Return the absolute path of a file or link whose folder has no links in its path."""
+    return place.absolute().parent.resolve() / place.name
+
+
+def refuse_inputs(paths: Iterable[Path], places: Iterable[Path], owner: str) -> None:
+    """Raise UsageError if an input is in a place that `owner`, such as a run, writes or deletes."""
+    if path := first_inside(paths, places):
+        raise UsageError(
+            f"the input {path} has the name of a file of {owner}, and would be overwritten or "
+            "deleted; move the input out of the folder, or choose another output folder"
+        )
 
 
 @contextmanager

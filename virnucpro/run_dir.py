@@ -6,12 +6,12 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 from virnucpro.durable import (
     finished_name,
+    first_inside,
     refuse_links,
     remove_unfinished,
     sync_folder,
@@ -240,21 +240,13 @@ class RunDirectory:
 
     def first_owned(self, paths: Iterable[Path]) -> Path | None:
         """Return the first of the paths that the run owns, as `owns`; None if there is none."""
+        return first_inside(paths, self.places())
+
+    def places(self) -> tuple[Path, ...]:
+        """Return all files and folders of the run, which may be missing."""
         shared = (self.rounds, self.parts, self.claims, self.pt)
         folders = (self.index, self.next_index, self.launches, self.shards, self.logs, *shared)
-        inside = {folder.resolve() for folder in folders}
-        places = inside | {self.root.resolve() / own.name for own in (*self._files, self.lock)}
-
-        @cache
-        def resolved(parent: Path) -> tuple[Path, bool]:
-            place = parent.resolve()
-            return place, not inside.isdisjoint((place, *place.parents))
-
-        for path in paths:
-            parent, is_inside = resolved(path.parent)
-            if is_inside or parent / path.name in places:
-                return path
-        return None
+        return (*folders, *self._files, self.lock)
 
     def require_regular_files(self) -> None:
         """Check that every existing file of the run is a regular file, and every folder its own.

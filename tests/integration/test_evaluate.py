@@ -1,8 +1,10 @@
 """The command evaluate with real processes and files."""
 
 import json
+import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +145,72 @@ def test_a_folder_that_is_a_link_is_refused(name, labels, tmp_path, capsys):
     assert evaluate(labels, tmp_path / "out", *options) == 1
     assert f"{name} is a symbolic link" in capsys.readouterr().err
     assert [path.name for path in unfinished.parent.iterdir()] == [unfinished.name]
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+@pytest.mark.parametrize("name", ["evaluation.tsv", "paired.tsv", "figures/roc.png", "300.fa"])
+def test_files_of_the_user_with_the_name_of_an_output_are_refused(
+    name, force, labels, tmp_path, capsys
+):
+    path = tmp_path / ("fragments/300.fa" if name == "300.fa" else name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("of years")
+    before = sorted(tmp_path.rglob("*"))
+    assert evaluate(labels, tmp_path, *force) == 1
+    assert f"{tmp_path} is not the folder of an evaluation" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert path.read_text() == "of years"
+
+
+@pytest.mark.parametrize("what", ["labels", "predictions", "sequences", "groups"])
+def test_an_input_in_the_place_of_an_output_is_refused(
+    what, labels, evaluated, tables_of_others, tmp_path, capsys
+):
+    """Also if it is named by a link."""
+    folder, home = tmp_path / "out", labels.parent
+    shutil.copytree(evaluated, folder)
+    path, link = folder / "figures" / "in.tsv", tmp_path / "link"
+    if what == "sequences":
+        path = folder / "fragments" / "77.fa"
+    link.symlink_to(path)
+    words = command(labels, folder, "--force")
+    files = ["--viral", home / "va.fa", home / "vb.fa", "--non-viral", home / "ha.fa"]
+    if what == "labels":
+        path.write_text(re.sub(r"^(?!file)", f"{home}/", labels.read_text(), flags=re.MULTILINE))
+        words = command(link, folder, "--force")
+    elif what == "predictions":
+        shutil.copy(tables_of_others[0], path)
+        words += ["--predictions", f"other={link}"]
+    elif what == "sequences":
+        shutil.copy(home / "va.fa", path)
+        words[1:5] = map(str, [*files[:2], link, *files[3:]])
+    else:
+        path.write_text("record\tgroup\nva_record\tfamily\n")
+        words[1:5] = map(str, [*files, "--groups", link])
+    before = path.read_bytes()
+    assert main(words) == 64
+    assert f"the input {link} has the name of a file of the eval" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_predictions_of_a_former_run_of_the_folder_are_accepted(
+    labels, evaluated, no_figures, tmp_path
+):
+    folder = tmp_path / "out"
+    shutil.copytree(evaluated, folder)
+    former = folder / "runs" / "mini-300" / "predictions.tsv"
+    more = ["--no-bundle", "--predictions", f"former={former}", "--resume"]
+    assert evaluate(labels, folder, *more) == 0
+
+
+def test_a_named_pipe_among_the_fragments_is_refused(labels, tmp_path, called):
+    words = command(labels, tmp_path / "out", "--fragments-only")
+    assert main(words) == 0
+    path = tmp_path / "out" / "fragments" / "300.fa"
+    path.unlink()
+    os.mkfifo(path)
+    for options in ((), ("--force",)):
+        assert f"{path} is not a regular file" in called(*words, *options, code=1).stderr
 
 
 def test_every_tool_length_and_group_has_a_row(evaluated, tables):

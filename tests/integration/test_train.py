@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -218,6 +219,62 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, unt
     until_drawing(command(labels, folder, "--force"))
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "bundle").exists()
+
+
+@pytest.mark.parametrize("option", ["--force", "--resume"])
+@pytest.mark.parametrize("place", ["windows.fa", "bundle/in.fa", "vectors/in.fa", "report.html"])
+def test_an_input_in_the_place_of_an_output_is_refused(
+    place, option, trained, labels, tmp_path, called
+):
+    """A sequence of the labels, or the notes."""
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    path = folder / place
+    shutil.copy(labels.parent / "viral-0.fa", path)
+    table = tmp_path / "labels.tsv"
+    rows = labels.read_text().replace("viral-0.fa", str(path), 1)
+    table.write_text(re.sub(r"^(?!/|file)", f"{labels.parent}/", rows, flags=re.MULTILINE))
+    more = ("--notes", path) if place == "report.html" else ()
+    words = command(labels if more else table, folder, option, *more)
+    assert (
+        f"the input {path} has the name of a file of the training" in called(*words, code=64).stderr
+    )
+    assert path.read_bytes() == (labels.parent / "viral-0.fa").read_bytes()
+
+
+def test_an_encoder_in_a_folder_of_the_training_is_refused(trained, labels, tmp_path, called):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    deep = shutil.copytree(open_bundle("mini-deep").path, folder / "vectors" / "deep")
+    words = command(labels, folder, "--force", "-e", f"{deep}/protein")
+    assert f"the input {deep}/" in called(*words, "--no-records", code=64).stderr
+    assert (folder / "bundle" / "bundle.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--force", "--resume"])
+def test_files_of_the_user_in_the_bundle_are_kept(option, trained, labels, tmp_path, called):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    path = folder / "bundle" / "thesis.txt"
+    path.write_text("of years")
+    assert (
+        f"{path} is not a file of the bundle"
+        in called(*command(labels, folder, option), code=1).stderr
+    )
+    assert path.read_text() == "of years"
+
+
+def test_force_keeps_files_of_the_user_in_folders(trained, labels, tmp_path, until_drawing):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    own = [folder / name for name in ("folds/thesis.txt", "vectors/thesis.txt")]
+    for path in own:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("of years")
+    until_drawing(command(labels, folder, "--force"))
+    assert [path.read_text() for path in own] == ["of years"] * 2
+    left = {path for path in folder.rglob("*") if path.is_file()} - {*own}
+    assert left == {folder / "train.json", folder / "train.lock"}
 
 
 def test_a_training_in_use_is_refused(trained, labels, capsys):

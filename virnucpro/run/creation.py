@@ -1,10 +1,9 @@
 """Claim, creation and resume of a run folder."""
 
 import math
-import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -12,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.durable import output_folder
+from virnucpro.durable import output_folder, refuse_inputs
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.registry import config_of, need_torch
-from virnucpro.errors import RunExistsError, UsageError
+from virnucpro.errors import RunExistsError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests
@@ -68,7 +67,8 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
         If another process works in the folder, or a run with working parts would be replaced.
     """
     paths = RunDirectory(execution.outdir)
-    _refuse_own_files(paths, (*job.inputs, *map(str, _model_files(job))))
+    inputs = (Path(name) for name in job.inputs if name != "-")
+    refuse_inputs((*inputs, *_model_files(job)), paths.places(), f"the run in {paths.root}")
     paths.require_regular_files()
     _refuse_foreign_folder(paths)
     made = _make_folder(paths)
@@ -111,19 +111,6 @@ def _model_files(job: Job) -> Iterator[Path]:
     for spec in (*job.encoders, *(spec for classifier in others for spec in classifier.encoders)):
         yield from (spec.file(role) for role in spec.files)
     yield from (head for head in (job.head, *(classifier.head for classifier in others)) if head)
-
-
-def _refuse_own_files(run: RunDirectory, inputs: Sequence[str]) -> None:
-    """Raise UsageError if the run would overwrite or delete an input file."""
-    paths = [Path(name) for name in inputs if name != "-"]
-    # Path.is_symlink raises for a name that is too long
-    targets = {path.resolve(): path for path in paths if os.path.islink(path)}  # noqa: PTH114
-    if path := run.first_owned((*paths, *targets)):
-        raise UsageError(
-            f"the input {targets.get(path, path)} has the name of a file of the run in {run.root}, "
-            "and would be overwritten or deleted; move the input out of the folder, or choose "
-            "another output folder"
-        )
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:

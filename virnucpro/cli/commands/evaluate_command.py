@@ -141,6 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
         others=others,
         excluded=read_regions(arguments.exclude),
         origin=_origin(arguments),
+        tables=[*filter(None, (arguments.labels, arguments.groups, arguments.exclude))],
     )
     execution = Execution(**options.chosen(Execution, arguments))
     with open_reporter(quiet=arguments.quiet) as reporter:

@@ -149,6 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
         "name": arguments.name or arguments.outdir.absolute().name,
         "version": arguments.bundle_version,
         "notes": read_notes(arguments.notes),
+        "tables": [*filter(None, (arguments.labels, arguments.exclude, arguments.notes))],
         "crops": Crops(*arguments.lengths) if arguments.lengths else CROPS,
     }
     training = Training(**options.chosen(Training, arguments) | given)

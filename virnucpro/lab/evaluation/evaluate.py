@@ -1,7 +1,7 @@
 """Compute an evaluation: fragments, runs of bundles, tables of other tools, figures."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +9,13 @@ from typing import Any, Final
 from virnucpro.bundles.checksums import file_digest
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.compute.predict import predict
-from virnucpro.durable import make_folder, refuse_links, remove_unfinished, write_bytes
+from virnucpro.durable import (
+    make_folder,
+    refuse_inputs,
+    refuse_links,
+    remove_unfinished,
+    write_bytes,
+)
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
 from virnucpro.extras import require_extra, versions_of
 from virnucpro.folder_lock import folder_lock
@@ -37,6 +43,12 @@ _SHOWN: Final = 3
 _FEW: Final = 10
 _TABLE: Final = "evaluation.tsv"
 _PAIRED: Final = "paired.tsv"
+_RESULTS: Final = "evaluation.json"
+_LOCK: Final = "evaluation.lock"
+_FRAGMENTS: Final = "fragments"
+_LABELS: Final = "fragments.tsv"
+_FIGURES: Final = "figures"
+_RUNS: Final = "runs"
 
 
 def write_fragments(
@@ -55,7 +67,9 @@ def write_fragments(
     FingerprintError
         If the folder has other fragments and `execution` has no ``force``.
     """
-    return _write_fragments(_cut(evaluation, reporter or Reporter()), execution)
+    sequences = _cut(evaluation, reporter or Reporter())
+    _require_own(evaluation, execution.outdir, sequences)
+    return _write_fragments(sequences, execution)
 
 
 def evaluate(
@@ -87,21 +101,19 @@ def evaluate(
             reporter.warn(warning)
     tables = {name: _by_length(name, table, fragments, reporter) for name, table in others.items()}
     outdir = execution.outdir
+    _require_own(evaluation, outdir, sequences, jobs)
     make_folder(outdir)
     advice = "Wait for it, or choose another folder."
-    with folder_lock(outdir / "evaluation.lock", advice, held=execution.lock):
-        results = outdir / "evaluation.json"
+    with folder_lock(outdir / _LOCK, advice, held=execution.lock):
+        results = outdir / _RESULTS
         if results.exists() and not (execution.resume or execution.force):
             raise RunExistsError(
                 f"{outdir} already contains an evaluation. Add --resume to reuse its runs, --force "
                 "to replace it, or choose another folder."
             )
         remove_unfinished(outdir, {results.name, _TABLE, _PAIRED}.__contains__)
-        folders = outdir / "figures", outdir / "fragments"
-        runs = outdir / "runs"
-        refuse_links((*folders, runs, *runs.glob("*")))
-        for folder in folders:
-            remove_unfinished(folder, bool)
+        for name in (_FIGURES, _FRAGMENTS):
+            remove_unfinished(outdir / name, bool)
         files = _write_fragments(sequences, execution)
         results.unlink(missing_ok=True)  # without this file an evaluation is incomplete
         tools = [
@@ -126,6 +138,42 @@ def evaluate(
         about = describe(evaluation, jobs, others, sequences, files)
         written = _write(outdir, comparison, fragments, about, evaluation.prevalence)
     return comparison, written
+
+
+def _require_own(
+    evaluation: Evaluation, outdir: Path, sequences: Cut, tools: Iterable[str] = ()
+) -> None:
+    """Check that the evaluation of `tools` replaces no input, and no file of another program.
+
+    Raises
+    ------
+    RunError
+        If a folder of the evaluation is a symbolic link.
+    UsageError
+        If an input has the path of an output.
+    RunExistsError
+        If an output exists, and no evaluation or its fragments began in the folder.
+    """
+    folders = [outdir / name for name in (_FIGURES, _FRAGMENTS, _RUNS)]
+    refuse_links((*folders, *(outdir / _RUNS).glob("*")))
+    labels = outdir / _FRAGMENTS / _LABELS
+    names = [labels, *(outdir / name for name in (_TABLE, _PAIRED, _RESULTS, _FIGURES, _LOCK))]
+    for length in sequences.sequences:
+        names += [outdir / _RUNS / f"{tool}-{length}" for tool in tools]
+        names.append(outdir / _FRAGMENTS / f"{length}.fa")
+    former = [path for path in labels.parent.glob("*.fa") if path.stem.isdecimal()]
+    inputs = [source.path for source in evaluation.sources]
+    inputs += [path for other in evaluation.others for path in other.paths]
+    inputs += evaluation.tables
+    refuse_inputs(inputs, (*names, *former), f"the evaluation in {outdir}")
+    if any(path.exists() for path in (outdir / _LOCK, outdir / _RESULTS, labels)):
+        return
+    for path in names:
+        if path.exists():
+            raise RunExistsError(
+                f"{path} exists, but {outdir} is not the folder of an evaluation. Choose another "
+                "output folder."
+            )
 
 
 def _jobs(evaluation: Evaluation) -> dict[str, Job]:
@@ -221,15 +269,16 @@ def _cut(evaluation: Evaluation, reporter: Reporter) -> Cut:
 
 
 def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
-    folder = execution.outdir / "fragments"
-    refuse_links([folder])
+    folder = execution.outdir / _FRAGMENTS
     contents = {
         folder / f"{length}.fa": fasta_bytes(members)
         for length, members in sequences.sequences.items()
     }
     everything = [sequence for members in sequences.sequences.values() for sequence, _ in members]
-    contents[folder / "fragments.tsv"] = fragments_table(everything)
+    contents[folder / _LABELS] = fragments_table(everything)
     for path, content in contents.items():
+        if path.exists() and not path.is_file():  # to open a named pipe would block
+            raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
         if not path.exists() or path.read_bytes() == content:
             continue
         if not execution.force:
@@ -243,8 +292,8 @@ def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
         for path in folder.glob("*.fa"):
             if path not in contents and path.stem.isdecimal():
                 path.unlink()  # of a length that the former evaluation had
-    for path, content in contents.items():
-        write_bytes(path, content)
+    for path in reversed(contents):  # the table first: it shows that the folder is an evaluation
+        write_bytes(path, contents[path])
     return list(contents)
 
 
@@ -254,7 +303,7 @@ def _run(
     """Predict the fragments of each length with a bundle; return the predictions."""
     tables = {}
     for path in files[:-1]:
-        folder = RunDirectory(execution.outdir / "runs" / f"{name}-{path.stem}")
+        folder = RunDirectory(execution.outdir / _RUNS / f"{name}-{path.stem}")
         reporter.stage(f"predicting {path} with {name}")
         outcome = predict(
             replace(job, inputs=(str(path),)),
@@ -280,7 +329,7 @@ def _write(
     from virnucpro.lab.evaluation.figures import draw_figures  # noqa: PLC0415 - an optional dependency
 
     paired = outdir / _PAIRED
-    drawn = draw_figures(outdir / "figures", comparison, fragments, prevalence)
+    drawn = draw_figures(outdir / _FIGURES, comparison, fragments, prevalence)
     write_evaluation(outdir / _TABLE, comparison.rows)
     written = [outdir / _TABLE]
     if comparison.differences:
@@ -288,8 +337,8 @@ def _write(
         written.append(paired)
     else:
         paired.unlink(missing_ok=True)
-    write_json(outdir / "evaluation.json", {**about, **figures_of(comparison)})
-    return [*written, outdir / "evaluation.json", *drawn]
+    write_json(outdir / _RESULTS, {**about, **figures_of(comparison)})
+    return [*written, outdir / _RESULTS, *drawn]
 
 
 _FORMAT: Final = "virnucpro evaluation 1"

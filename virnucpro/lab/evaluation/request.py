@@ -57,6 +57,8 @@ class Evaluation:
         Rank of fragments without a score. ``auto``: ``mean`` for bundles, ``lowest`` for tables.
     origin
         Description of the inputs, for evaluation.json.
+    tables
+        Files of the user beside the sequences, which the evaluation must not replace.
     """
 
     sources: "Sequence[Source]" = ()
@@ -72,6 +74,7 @@ class Evaluation:
     unanswered: 'Unanswered | Literal["auto"]' = "auto"
     precision: PrecisionChoice = "auto"
     origin: Mapping[str, Any] = field(default_factory=dict)
+    tables: "Sequence[Path]" = ()
 
     def rule(self, automatic: "Unanswered") -> "Unanswered":
         """Return the rank of fragments without a score; `automatic` if it is ``auto``."""

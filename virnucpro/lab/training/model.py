@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Final
 
 from virnucpro.encoders.composition.config import CompositionConfig
@@ -53,6 +54,8 @@ class Training:
         can have one; see `Model.has_records`.
     allow_similar
         Warn of nearly equal sequences of different groups, or on both sides, instead of refusing.
+    tables
+        Files of the user beside the sequences, which the training must not replace.
     """
 
     sources: Sequence[Source]
@@ -70,6 +73,7 @@ class Training:
     crops: Crops = CROPS
     records: bool = True
     allow_similar: bool = False
+    tables: Sequence[Path] = ()
 
 
 @dataclass(frozen=True, slots=True)

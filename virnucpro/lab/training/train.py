@@ -13,9 +13,16 @@ import numpy as np
 
 from virnucpro import __version__
 from virnucpro.arrays import BoolArray, Float32Array
+from virnucpro.bundles.manifest import MANIFEST, read_bundle
 from virnucpro.compute.predict import predict
-from virnucpro.durable import make_folder, refuse_links, remove_unfinished, write_bytes
-from virnucpro.errors import RunExistsError, WorkerError
+from virnucpro.durable import (
+    make_folder,
+    refuse_inputs,
+    refuse_links,
+    remove_unfinished,
+    write_bytes,
+)
+from virnucpro.errors import BundleError, RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
 from virnucpro.lab.training.fit import Fitted, fit_head
@@ -35,6 +42,7 @@ from virnucpro.run.embed_job import vectors_job
 from virnucpro.run.execution import Execution
 from virnucpro.run.options import EmbedOptions
 from virnucpro.run.reporter import Reporter
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 _FOLDS = 5
@@ -47,6 +55,8 @@ _FOLD_FILES = "folds"
 _LOCK = "train.lock"
 _HELD_OUT = "cross_validation.tsv"
 _REPORT = "report.html"
+_FOLDERS = (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES)
+_FILES = (_WINDOWS, _HELD_OUT, _REPORT)
 
 
 def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
@@ -79,6 +89,13 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     refuse_leaks(genomes, held_out, reporter.warn if training.allow_similar else None)
     folder = execution.outdir
     settings = _settings(training, model, genomes)
+    inputs = [source.path for source in (*training.sources, *training.held_out)]
+    models = (
+        spec.file(role) for own in model.encoders for spec in [own.spec] for role in spec.files
+    )
+    refuse_inputs(
+        (*inputs, *training.tables, *models), _places(folder), f"the training in {folder}"
+    )
     _refuse_foreign(folder)
     make_folder(folder)
     advice = "Wait for it, or choose another output folder."
@@ -97,9 +114,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         records = genomes if settings["records"] else ()
         fitted = fit_head(windows, features, folds, seed, network, reporter, kept, records)
         bundle, part = folder / _BUNDLE, folder / _BUNDLE_PART
-        for old in (part, bundle):
-            if old.exists():
-                shutil.rmtree(old)
+        _remove_bundles(folder)
         part.mkdir()
         made = write_bundle(part, training, model, genomes, folds, fitted)
         _write_held_out(folder / _HELD_OUT, fitted)
@@ -147,7 +162,8 @@ def _refuse_foreign(folder: Path) -> None:
 def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
     """Write the settings, or compare them with those of the training in the folder."""
     path = folder / _SETTINGS
-    refuse_links(folder / name for name in (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES))
+    refuse_links(folder / name for name in _FOLDERS)
+    _refuse_others(folder / _BUNDLE)
     if path.is_file():
         if execution.force:
             _clear(folder)
@@ -161,7 +177,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: belongs to a training with other sequences or options "
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
-    remove_unfinished(folder, {_SETTINGS, _WINDOWS, _HELD_OUT, _REPORT}.__contains__)
+    remove_unfinished(folder, {_SETTINGS, *_FILES}.__contains__)
     remove_unfinished(folder / _FOLD_FILES, lambda name: name.endswith(".npz"))
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
@@ -185,12 +201,42 @@ def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
     return [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
 
 
+def _places(folder: Path) -> list[Path]:
+    """Return all files and folders of a training."""
+    return [folder / name for name in (*_FOLDERS, *_FILES, _SETTINGS, _LOCK)]
+
+
+def _refuse_others(bundle: Path) -> None:
+    """Raise RunExistsError if the folder of a bundle has files that the bundle does not list."""
+    if not bundle.exists():
+        return
+    try:
+        own = {MANIFEST, *read_bundle(bundle).files}
+    except BundleError:
+        own = {MANIFEST}
+    if others := sorted({path.name for path in bundle.iterdir()} - own):
+        raise RunExistsError(
+            f"{bundle / others[0]} is not a file of the bundle, and would be deleted: move it, or "
+            "choose another output folder."
+        )
+
+
+def _remove_bundles(folder: Path) -> None:
+    for name in (_BUNDLE, _BUNDLE_PART):
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+
+
 def _clear(folder: Path) -> None:
     """Delete the files of a training; other files of the folder stay."""
-    for name in (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (_WINDOWS, _HELD_OUT, _REPORT):
-        (folder / name).unlink(missing_ok=True)
+    _remove_bundles(folder)
+    vectors = RunDirectory(folder / _VECTORS)
+    if vectors.root.exists():
+        vectors.require_regular_files()
+        vectors.clear()
+        vectors.lock.unlink(missing_ok=True)
+    for path in (*(folder / _FOLD_FILES).glob("*.npz"), *(folder / name for name in _FILES)):
+        path.unlink(missing_ok=True)
 
 
 def _features(
