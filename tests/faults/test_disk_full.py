@@ -137,3 +137,14 @@ def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
     else:
         assert needed["embeddings.h5"] == 0
         assert sum(needed.values()) < segments + written + 64 * KB
+
+
+def test_the_advice_about_a_full_disk_names_no_resume_beside_force(
+    disk, few_fasta, undisturbed, reporting, called
+):
+    folder = disk("4m") / "run"
+    shutil.copytree(undisturbed, folder)
+    words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1", "--force"]
+    reporting(lambda text: text == "reading sequences" and fill(folder.parent, 0))
+    told = called(*words, code=1).stderr
+    assert told.rstrip().endswith("free disk space, then rerun the command")

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(words).parse_args(words)
     offered: frozenset[str] = getattr(arguments, "offered", frozenset())
-    resumable = "resume" in offered
+    resumable = "resume" in offered and not getattr(arguments, "force", False)
     try:
         with stop_on_signals():
             code: int = arguments.run(arguments)
@@ -245,7 +245,7 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
     Parameters
     ----------
     resumable
-        True if the command has an option ``--resume``.
+        True if the command has an option ``--resume``, and ``--force`` is not given.
     """
     code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
     if code == errno.ENOENT and getattr(error, "filename", None) is None and _is_nowhere():

@@ -71,3 +71,17 @@ def test_a_full_disk_is_refused(tmp_path):
     require_space(tmp_path, 1)
     with pytest.raises(BundleError, match=r"1000000\.02 GB of disk space are needed"):
         require_space(tmp_path, 10**15)
+
+
+def test_unfinished_bundles_are_removed_and_files_behind_links_kept(tmp_path):
+    data, elsewhere = DataFolder(tmp_path / "data"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "thesis").touch()
+    with data.lock():
+        (data.bundle("x.17-0123abcd.tmp")).mkdir()
+        (data.bundle("y.17-0123abcd.tmp")).symlink_to(elsewhere)
+        (data.bundle("thesis.tmp")).mkdir()
+        with data.staging("one") as folder:
+            (folder / "file").touch()
+    assert sorted(path.name for path in data.bundles.iterdir()) == ["one", "thesis.tmp"]
+    assert (elsewhere / "thesis").exists()
