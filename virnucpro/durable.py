@@ -118,6 +118,13 @@ def refuse_links(paths: Iterable[Path]) -> None:
             )
 
 
+def require_regular(paths: Iterable[Path]) -> None:
+    """Raise RunError if an existing path is not a regular file: a named pipe would block."""
+    for path in paths:
+        if path.exists() and not path.is_file():
+            raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+
+
 def first_inside(paths: Iterable[Path], places: Iterable[Path]) -> Path | None:
     """Return the first of the paths that is, or is in, one of the places; None without one.
 

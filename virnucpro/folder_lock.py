@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from virnucpro.durable import require_regular
 from virnucpro.errors import NoLocksError, RunError, RunLockedError
 
 _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
@@ -42,7 +43,7 @@ def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]
     NoLocksError
         If the file system has no locks.
     RunError
-        If the lock file is a symbolic link, whose target would be overwritten.
+        If the lock file is a symbolic link, whose target would be overwritten, or no regular file.
     OSError
         If the folder is not writable.
     """
@@ -103,6 +104,7 @@ def is_held(lock: Path) -> bool:
 
 def _open(lock: Path) -> int:
     try:
+        require_regular([lock])
         return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         if error.errno != errno.ELOOP:

@@ -17,7 +17,7 @@ from virnucpro.encoders.base import Precision
 from virnucpro.encoders.device import is_device_failure
 from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
-from virnucpro.errors import RunError, UsageError
+from virnucpro.errors import InputError, RunError, UsageError
 from virnucpro.launch.table import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.option import options_of
@@ -132,6 +132,8 @@ class Worker(FileWorker):
         WorkerUnusable
             If the device failed. A new process may be able to use the device again.
         """
+        if not Path(data).is_file():  # a named pipe that took its place would block the worker
+            raise InputError(f"{data} is no regular file any more: restore it, or rerun the launch")
         folder = self._output_dir / Path(data).relative_to(self._input_dir)
         existed = RunDirectory(folder).run_json.exists()
         execution = Execution(

@@ -14,10 +14,10 @@ from virnucpro.durable import (
     first_inside,
     refuse_links,
     remove_unfinished,
+    require_regular,
     sync_folder,
     temporary_beside,
 )
-from virnucpro.errors import RunError
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
@@ -262,9 +262,7 @@ class RunDirectory:
         logs = [path for pattern in _LOGS for path in self.logs.glob(pattern)]
         _refuse_links(self, self.lock)
         columns = (path for path in self.index.glob("*") if not path.is_dir())
-        for path in (*own, *logs, *columns):
-            if path.exists() and not path.is_file():
-                raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
+        require_regular((*own, *logs, *columns))
 
     def require_own_parts(self) -> None:
         """Check that the folders and logs of all parts are their own, before files are removed.

@@ -19,6 +19,7 @@ from samples import random_records
 
 from virnucpro.cli.commands.launch_command import _advise
 from virnucpro.cli.main import main
+from virnucpro.launch.orchestrator import LauncherOrchestrator
 from virnucpro.launch.results import FileResult
 from virnucpro.run_dir import RunDirectory
 
@@ -283,6 +284,30 @@ def test_a_custom_worker_shows_a_table_on_a_terminal(tmp_path):
     assert header[:4] == ["file", "words", "distinct", "most_common"]
     assert rows[2][:4] == ["text2.md", "6", "2", "words"]
     assert len(rows) == 6
+
+
+def test_a_file_that_became_a_named_pipe_fails_alone(tmp_path, tables, monkeypatch, called):
+    """The pipe has no writer: to open it would block the worker."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    for name in ("a.fa", "b.fa"):
+        (folder / name).write_text(fasta(1, 3))
+    listed = LauncherOrchestrator._share_of
+
+    def replaced(*arguments):
+        files = listed(*arguments)
+        (folder / "a.fa").unlink()
+        os.mkfifo(folder / "a.fa")
+        return files
+
+    monkeypatch.setattr(LauncherOrchestrator, "_share_of", replaced)
+    called("launch", "--input-dir", folder, "-o", out, "--devices", "cpu:1", "-q", code=2)
+    rows = rows_of(out, tables)
+    assert {name: row["status"] for name, row in rows.items()} == {"a.fa": "failed", "b.fa": "done"}
+    assert "a.fa is no regular file any more" in rows["a.fa"]["error"]
+    for command in (["verify"], ["aggregate"], ["rescore", "--fdr", "0.1"]):
+        told = called(*command, out, code=1).stderr
+        assert "It is the output folder of launch: name the folder of a file in it" in told
 
 
 def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):

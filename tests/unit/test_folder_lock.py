@@ -21,6 +21,11 @@ def test_a_second_lock_is_refused_and_names_the_holder(tmp_path):
 def test_a_named_pipe_in_place_of_the_lock_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "run.lock")
     assert not is_held(tmp_path / "run.lock")
+    with (
+        pytest.raises(RunError, match=r"run\.lock is not a regular file"),
+        folder_lock(tmp_path / "run.lock", "Wait for it."),
+    ):
+        pass
 
 
 def test_the_target_of_a_link_in_place_of_the_lock_is_unchanged(tmp_path):

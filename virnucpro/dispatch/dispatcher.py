@@ -216,7 +216,10 @@ class Dispatcher(Generic[Task, Result]):
         masks = [{}] * len(ids or ()) if devices is None else _masks(devices)
         self.gpu_ids = list(range(len(masks))) if ids is None else ids
         if not self.gpu_ids:
-            raise ValueError("gpu_ids is empty: give at least one device.")
+            which = (
+                "gpu_ids is empty" if ids is not None else "neither gpu_ids nor devices is given"
+            )
+            raise ValueError(f"{which}: give at least one device, such as devices='cpu:2'.")
         if len(masks) != len(self.gpu_ids):
             raise ValueError(
                 f"gpu_ids has {len(self.gpu_ids)} entries, but devices has {len(masks)}. "

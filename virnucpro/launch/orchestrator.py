@@ -14,7 +14,7 @@ from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
 from virnucpro.dispatch.worker import file_of
-from virnucpro.durable import make_folder, refuse_links
+from virnucpro.durable import make_folder, refuse_links, remove_unfinished, require_regular
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
@@ -26,6 +26,7 @@ from virnucpro.launch.table import FileShare, LaunchReport, LaunchTable, join_ta
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
 from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES, TASKS_NAME, FileStatus
 from virnucpro.machine import usable_cpus, usable_memory
+from virnucpro.run_dir import is_run
 from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
 
 _P = ParamSpec("_P")
@@ -224,6 +225,11 @@ class LauncherOrchestrator:
         """Return the input paths like `look_through`, but without paths in the output folder."""
         output = target.resolve()
         found = self.resource_allocator.look_through(source, pattern)
+        if is_run(target):
+            raise UsageError(
+                f"{target}: is the folder of a run. Choose another output folder: each file gets a "
+                "folder of its own in it."
+            )
         if source.resolve().is_relative_to(output):
             raise UsageError(
                 f"{target}: the output folder is the input folder, or contains it. Choose "
@@ -281,6 +287,7 @@ class LauncherOrchestrator:
         files, allocator = plan.files, self.resource_allocator
         inputs = [path.relative_to(plan.source) for path in files]
         refuse_links({plan.target / name for path in inputs for name in (path, *path.parents[:-1])})
+        require_regular(logs.glob("*.log"))
         make_folder(own)
         usable = [path for path in files if not plan.found[path]]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))
@@ -310,6 +317,7 @@ class LauncherOrchestrator:
 
         advice = "Wait for it to end, or choose another folder."
         with folder_lock(own / LOCK_NAME, advice, held=options.lock):
+            remove_unfinished(own, OWN_NAMES.__contains__)
             balancer.results.extend(
                 FileResult(str(path), FileStatus.FAILED, error=plan.found[path])
                 for path in files

@@ -191,6 +191,8 @@ class LaunchTable:
         Object that collects the results.
     merges
         Whether the outputs of all files are merged as well.
+    is_written
+        False if `end` could not write the table or merge the outputs.
     """
 
     source: Path
@@ -199,6 +201,7 @@ class LaunchTable:
     facts: Mapping[str, Any]
     balancer: LoadBalancer
     merges: bool = True
+    is_written: bool = field(default=True, init=False)
     _shown: int = field(default=-1, init=False)
     _throttle: Throttle = field(init=False)
     _merged: MergedOutputs = field(init=False)
@@ -247,7 +250,7 @@ class LaunchTable:
                     f"error: the outputs of all files could not be merged: {raised}. Correct this "
                     "error, and rerun the command. The results of the files are unaffected."
                 )
-                exit_code = exit_code or 2
+                exit_code, self.is_written = exit_code or 2, False
         try:
             rows = self._write(results, exit_code, lasting=True)
         except OSError as raised:
@@ -257,6 +260,7 @@ class LaunchTable:
                 "disk space or make the folder writable. The results of the files are unaffected."
             )
             rows, exit_code = table_rows(results, self.source), exit_code or 2
+            self.is_written = False
         return LaunchReport(results, rows, exit_code, self._merged.written)
 
     def _results(self, reason_if_left: str) -> list[FileResult]:
@@ -385,8 +389,9 @@ def join_tables(
 ) -> bool:
     """Write the joined table of all tasks; its exit code is null until all tasks have ended.
 
-    If a task's table is damaged or the joined table cannot be written, print the error, and return
-    false: the work of this task and its own table are unaffected.
+    If a task's table is damaged, the joined table cannot be written, or the outputs cannot be
+    merged, print the error, and return false: the work of this task and its own table are
+    unaffected.
 
     Of the tasks that end at the same time, each one joins again if another one has ended after it
     had read the tables. So the last joined table has the results of all.
@@ -409,7 +414,7 @@ def join_tables(
             _write(table, tables)
             before, tables = tables, read_tables(target, count)
             if _ended(tables) <= _ended(before):
-                return True
+                return table.is_written
     except (StoreError, OSError) as error:
         say(f"error: the tables of all tasks could not be joined: {error}")
         return False

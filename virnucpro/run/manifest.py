@@ -8,6 +8,7 @@ from typing import Any, get_origin
 from virnucpro.durable import write_file
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.extras import versions_of
+from virnucpro.launch_dir import is_launch
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
@@ -253,9 +254,13 @@ def read_manifest(run: RunDirectory) -> Manifest:
             )
         manifest = _parse(content)
     except (FileNotFoundError, NotADirectoryError):
+        hint = (
+            "It is the output folder of launch: name the folder of a file in it."
+            if is_launch(run.root)
+            else "Name the output folder of predict, embed or plan."
+        )
         raise NotARunError(
-            f"{run.root} is not a run of virnucpro: it has no {run.run_json.name}. Name the "
-            "output folder of predict or embed."
+            f"{run.root} is not a run of virnucpro: it has no {run.run_json.name}. {hint}"
         ) from None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"

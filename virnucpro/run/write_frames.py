@@ -39,7 +39,7 @@ def write_frames(
         record of more than `max_record` letters.
     UsageError
         When there is no input, two inputs would have the same output files, an output file exists
-        and `force` is not given, or an output file is also an input.
+        and `force` is not given, or an output file is also an input or no regular file.
     """
     names, folder = inputs_of(inputs), Path(outdir)
     require_inputs(names)
@@ -50,6 +50,8 @@ def write_frames(
     for path in itertools.chain(*outputs):
         if path.exists() and any(path.samefile(name) for name in names if Path(name).exists()):
             raise UsageError(f"{path}: both an input and an output; choose another output folder.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UsageError(f"{path}: is not a regular file; remove it, or choose another folder.")
         if path.exists() and not options.force:
             raise UsageError(f"{path}: the file exists; use --force to replace it.")
     for name, paths in zip(names, outputs, strict=True):

@@ -33,7 +33,8 @@ STACKS_SIGNAL = signal.SIGUSR1
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+"""O_NONBLOCK: to open a named pipe that nobody reads is an error, ENXIO."""
 
 _MALLOC_OPTIONS = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
 """Options of malloc.h in bytes: M_MMAP_THRESHOLD (largest value), M_TRIM_THRESHOLD, M_TOP_PAD."""
@@ -47,6 +48,7 @@ _PERMANENT = frozenset(
         errno.ENOENT,
         errno.ENOSPC,
         errno.ENOTDIR,
+        errno.ENXIO,
         errno.EPERM,
         errno.EROFS,
     }
@@ -205,9 +207,10 @@ def _redirect(log: Path) -> None:
     Raises
     ------
     OSError
-        If the file cannot be opened, or is a symbolic link.
+        If the file cannot be opened, or is a symbolic link or a named pipe without a reader.
     """
     descriptor = os.open(log, _APPEND, 0o666)
+    os.set_blocking(descriptor, True)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None if the parent started without it
             stream.flush()

@@ -625,6 +625,18 @@ def test_a_log_that_is_a_link_is_refused(workers, tmp_path):
     assert (tmp_path / "thesis").read_text() == "of years"
 
 
+def test_a_log_that_is_a_named_pipe_does_not_block(workers, tmp_path):
+    os.mkfifo(tmp_path / "worker-0.log")
+    with pytest.raises(RuntimeError, match=r"No such device or address.*worker-0\.log"):
+        list(Dispatcher(workers.Worker, [0], log_folder=tmp_path).map([1]))
+
+
+def test_a_dispatcher_without_devices_says_what_to_give(workers):
+    for arguments in ({}, {"gpu_ids": []}):
+        with pytest.raises(ValueError, match="give at least one device, such as devices='cpu:2'"):
+            Dispatcher(workers.Worker, **arguments)
+
+
 def test_a_worker_killed_in_its_setup_is_restarted(workers, record, tmp_path):
     times = {0: 2, 1: 1}
     dispatcher = run(

@@ -542,6 +542,36 @@ def test_files_behind_links_out_of_a_launch_are_unchanged(workers, files, tmp_pa
         assert elsewhere.read_text() == "a file of the user\n"
 
 
+@pytest.mark.parametrize("name", ["launch.logs/worker-0.log", "launch.lock"])
+def test_a_named_pipe_in_place_of_an_own_file_is_refused(workers, files, tmp_path, name):
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(RunError, match=f"{name} is not a regular file. Remove it"):
+        launched(files(a="ok"), workers.Obedient)
+
+
+@pytest.mark.parametrize("share", [None, FileShare(0, 1)])
+def test_unfinished_files_of_a_killed_launch_are_removed(workers, files, tmp_path, share):
+    own = share.folder(tmp_path / "out") if share else tmp_path / "out"
+    own.mkdir(parents=True)
+    (own / "launch.json.17-0123abcd.tmp").touch()
+    (own / "thesis.17-0123abcd.tmp").touch()
+    report = launched(
+        files(a="ok"), workers.Obedient, options=LaunchOptions(quiet=True, share=share)
+    )
+    assert report.exit_code == 0
+    assert [path.name for path in own.glob("*.tmp")] == ["thesis.17-0123abcd.tmp"]
+
+
+def test_the_folder_of_a_run_is_no_output_folder(workers, files, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json").write_text('{"schema_version": 8, "fingerprint": ""}')
+    with pytest.raises(UsageError, match="is the folder of a run"):
+        launched(files(a="ok"), workers.Obedient)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run.json"]
+
+
 @pytest.mark.parametrize("name", ["a.txt", "sub"])
 def test_a_result_that_is_a_link_is_refused(workers, files, tmp_path, name):
     (tmp_path / "elsewhere").mkdir()

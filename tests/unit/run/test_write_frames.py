@@ -44,6 +44,17 @@ def test_existing_files_are_kept_unless_forced(tmp_path):
     assert (tmp_path / "out" / OUTPUTS[0]).read_text() == ">gene_chunk_1\nATGGCCAAAGGTCCC\n"
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_an_output_that_is_no_regular_file_is_refused(kind, tmp_path):
+    (tmp_path / "gene.fa").write_bytes(FASTA)
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / OUTPUTS[1]
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"nucleotide\.fa: is not a regular file"):
+        frames(tmp_path, "gene.fa", force=True)
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == [path.name]
+
+
 def test_an_input_is_never_overwritten(tmp_path):
     for name in ("gene.fa", OUTPUTS[0]):
         (tmp_path / name).write_bytes(FASTA)

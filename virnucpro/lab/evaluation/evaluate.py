@@ -14,6 +14,7 @@ from virnucpro.durable import (
     refuse_inputs,
     refuse_links,
     remove_unfinished,
+    require_regular,
     write_bytes,
 )
 from virnucpro.errors import FingerprintError, InputError, RunError, RunExistsError, UsageError
@@ -276,9 +277,8 @@ def _write_fragments(sequences: Cut, execution: Execution) -> list[Path]:
     }
     everything = [sequence for members in sequences.sequences.values() for sequence, _ in members]
     contents[folder / _LABELS] = fragments_table(everything)
+    require_regular(contents)
     for path, content in contents.items():
-        if path.exists() and not path.is_file():  # to open a named pipe would block
-            raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
         if not path.exists() or path.read_bytes() == content:
             continue
         if not execution.force:
