@@ -22,7 +22,7 @@ from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
 from virnucpro.cli.main import main
 from virnucpro.encoders.registry import load_encoder, open_spec
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, RunError
 from virnucpro.sequences.index import SequenceIndex
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("one_process")]
@@ -73,6 +73,23 @@ def fetch(recipe, data, server):
 
 def entries(data):
     return sorted(path.name for path in data.bundles.iterdir())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_pipe_or_a_link_in_the_place_of_a_download_is_refused(kind, alone, data, fetch, tmp_path):
+    """A pipe would be opened for ever; the target of a link would be overwritten."""
+    data.downloads.mkdir(parents=True)
+    path = data.downloads / f"{alone.files[0].name}.part"
+    target = tmp_path / "mine"
+    target.write_text("of years")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target)
+    with pytest.raises(RunError, match=r"\.part is (not a regular file|a symbolic link)"):
+        fetch(recipe=alone)
+    assert target.read_text() == "of years"
 
 
 @pytest.mark.parametrize("isolated", [False, slow(True)])

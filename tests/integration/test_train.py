@@ -258,7 +258,7 @@ def test_files_of_the_user_in_the_bundle_are_kept(option, trained, labels, tmp_p
     path = folder / "bundle" / "thesis.txt"
     path.write_text("of years")
     assert (
-        f"{path} is not a file of the bundle"
+        f"{path} is not a file of the training"
         in called(*command(labels, folder, option), code=1).stderr
     )
     assert path.read_text() == "of years"
@@ -267,7 +267,7 @@ def test_files_of_the_user_in_the_bundle_are_kept(option, trained, labels, tmp_p
 def test_force_keeps_files_of_the_user_in_folders(trained, labels, tmp_path, until_drawing):
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
-    own = [folder / name for name in ("folds/thesis.txt", "vectors/thesis.txt")]
+    own = [folder / name for name in ("folds/thesis.txt", "folds/thesis.npz")]
     for path in own:
         path.parent.mkdir(exist_ok=True)
         path.write_text("of years")
@@ -275,6 +275,17 @@ def test_force_keeps_files_of_the_user_in_folders(trained, labels, tmp_path, unt
     assert [path.read_text() for path in own] == ["of years"] * 2
     left = {path for path in folder.rglob("*") if path.is_file()} - {*own}
     assert left == {folder / "train.json", folder / "train.lock"}
+
+
+def test_files_of_the_user_among_the_vectors_are_kept(trained, labels, tmp_path, called):
+    folder = tmp_path / "toy"
+    shutil.copytree(trained, folder)
+    path = folder / "vectors" / "thesis.txt"
+    path.write_text("of years")
+    told = called(*command(labels, folder, "--force"), code=1).stderr
+    assert f"{path} is not a file of the training" in told
+    assert path.read_text() == "of years"
+    assert (folder / "bundle" / "bundle.json").exists()
 
 
 def test_a_training_in_use_is_refused(trained, labels, capsys):

@@ -19,6 +19,7 @@ from virnucpro.bundles.install import Parts, install
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.bundles.provenance import claimed_sources, refuse_other_content, trust_warning
 from virnucpro.bundles.published import PublishedFile, Recipe
+from virnucpro.durable import refuse_links, require_regular
 from virnucpro.errors import BundleError
 from virnucpro.extras import require_extra
 
@@ -110,6 +111,9 @@ class _Fetch:
         """Check the free disk space and download missing files; return all paths by file name."""
         urls = {file.name: file.url() for file in files}
         paths = {file.name: self.data.downloads / file.name for file in files}
+        parts = [path.with_name(f"{path.name}.part") for path in paths.values()]
+        refuse_links(parts)
+        require_regular((*paths.values(), *parts))
         self.listener.stage(f"requesting the sizes of {len(files)} files")
         needed = 0
         for file in files:

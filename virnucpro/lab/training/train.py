@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,7 @@ _HELD_OUT = "cross_validation.tsv"
 _REPORT = "report.html"
 _FOLDERS = (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES)
 _FILES = (_WINDOWS, _HELD_OUT, _REPORT)
+_FOLD = re.compile(r"(fold|records)-\d+\.npz")
 
 
 def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
@@ -69,16 +72,21 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     Raises
     ------
     UsageError
-        If the encoders cannot be used, see `choose_model`.
+        If the encoders cannot be used, see `choose_model`; if an input would be replaced.
     InputError
         If an input cannot be read, there are too few groups, a class has no window with an item,
         or sequences of different groups or sides of the split are similar.
     RunExistsError
-        If the folder exists without `resume` or `force`, or was made with other settings.
+        If the folder exists without `resume` or `force`, was made with other settings, or has
+        files of others.
     WorkerError
         If not all windows have a vector.
     """
-    model = choose_model(training.encoders, training.items, training.window)
+    model, folder = (
+        choose_model(training.encoders, training.items, training.window),
+        execution.outdir,
+    )
+    _check_folder(folder, training, model, force=execution.force)
     share = 1.0 if model.has_records else LANGUAGE_MODEL_SHARE
     training = replace(training, crops=replace(training.crops, share=share))
     genomes = read_genomes(training.sources, training.excluded)
@@ -87,16 +95,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     reporter.stage("comparing groups and both sides of the split")
     held_out = read_genomes(training.held_out, training.excluded)
     refuse_leaks(genomes, held_out, reporter.warn if training.allow_similar else None)
-    folder = execution.outdir
     settings = _settings(training, model, genomes)
-    inputs = [source.path for source in (*training.sources, *training.held_out)]
-    models = (
-        spec.file(role) for own in model.encoders for spec in [own.spec] for role in spec.files
-    )
-    refuse_inputs(
-        (*inputs, *training.tables, *models), _places(folder), f"the training in {folder}"
-    )
-    _refuse_foreign(folder)
     make_folder(folder)
     advice = "Wait for it, or choose another output folder."
     with folder_lock(folder / _LOCK, advice, held=execution.lock):
@@ -149,21 +148,53 @@ def _digest(sequences: Sequence[bytes]) -> str:
     return hashlib.sha256(b"\n".join(sequences)).hexdigest()
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Raise RunExistsError if the folder has files, but none of a training."""
+def _check_folder(folder: Path, training: Training, model: Model, *, force: bool) -> None:
+    """Check that the training replaces and deletes no input, and no file of another program.
+
+    Raises
+    ------
+    UsageError
+        If an input has the path of a file of the training, or is in a folder of it.
+    RunExistsError
+        If the folder has files, but none of a training, or has other files where `force`, or the
+        new bundle, would delete them.
+    RunError
+        If a folder of the training is a symbolic link.
+    """
+    specs = [encoder.spec for encoder in model.encoders]
+    inputs = [spec.file(role) for spec in specs for role in spec.files]
+    inputs += [source.path for source in (*training.sources, *training.held_out)]
+    inputs += training.tables
+    places = [folder / name for name in (*_FOLDERS, *_FILES, _SETTINGS, _LOCK)]
+    refuse_inputs(inputs, places, f"the training in {folder}")
+    refuse_links(folder / name for name in _FOLDERS)
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if names - {_LOCK} and _SETTINGS not in names:
         raise RunExistsError(
             f"{folder}: is not empty, and not the folder of a training. Choose another output "
             "folder."
         )
+    vectors = RunDirectory(folder / _VECTORS)
+    entries = [vectors.root / name for name in vectors.entries()] if force else []
+    others = [path for path in entries if not vectors.owns(path)]
+    for path in (*others, *_others_in_bundle(folder / _BUNDLE)):
+        raise RunExistsError(
+            f"{path} is not a file of the training, and would be deleted: move it, or choose "
+            "another output folder."
+        )
+
+
+def _others_in_bundle(bundle: Path) -> list[Path]:
+    """Return what is in the folder of a bundle, but not in its manifest."""
+    own = {MANIFEST}
+    with suppress(BundleError):
+        own.update(read_bundle(bundle).files)
+    return sorted(path for path in bundle.glob("*") if path.name not in own)
 
 
 def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
     """Write the settings, or compare them with those of the training in the folder."""
     path = folder / _SETTINGS
-    refuse_links(folder / name for name in _FOLDERS)
-    _refuse_others(folder / _BUNDLE)
     if path.is_file():
         if execution.force:
             _clear(folder)
@@ -178,7 +209,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
             )
     remove_unfinished(folder, {_SETTINGS, *_FILES}.__contains__)
-    remove_unfinished(folder / _FOLD_FILES, lambda name: name.endswith(".npz"))
+    remove_unfinished(folder / _FOLD_FILES, _FOLD.fullmatch)
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
 
@@ -201,26 +232,6 @@ def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
     return [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
 
 
-def _places(folder: Path) -> list[Path]:
-    """Return all files and folders of a training."""
-    return [folder / name for name in (*_FOLDERS, *_FILES, _SETTINGS, _LOCK)]
-
-
-def _refuse_others(bundle: Path) -> None:
-    """Raise RunExistsError if the folder of a bundle has files that the bundle does not list."""
-    if not bundle.exists():
-        return
-    try:
-        own = {MANIFEST, *read_bundle(bundle).files}
-    except BundleError:
-        own = {MANIFEST}
-    if others := sorted({path.name for path in bundle.iterdir()} - own):
-        raise RunExistsError(
-            f"{bundle / others[0]} is not a file of the bundle, and would be deleted: move it, or "
-            "choose another output folder."
-        )
-
-
 def _remove_bundles(folder: Path) -> None:
     for name in (_BUNDLE, _BUNDLE_PART):
         if (folder / name).exists():
@@ -235,7 +246,8 @@ def _clear(folder: Path) -> None:
         vectors.require_regular_files()
         vectors.clear()
         vectors.lock.unlink(missing_ok=True)
-    for path in (*(folder / _FOLD_FILES).glob("*.npz"), *(folder / name for name in _FILES)):
+    folds = [path for path in (folder / _FOLD_FILES).glob("*.npz") if _FOLD.fullmatch(path.name)]
+    for path in (*folds, *(folder / name for name in _FILES)):
         path.unlink(missing_ok=True)
 
 
