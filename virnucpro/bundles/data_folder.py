@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from virnucpro.bundles.manifest import MANIFEST
-from virnucpro.durable import finished_name, remove_unfinished, write_folder
+from virnucpro.durable import finished_name, refuse_links, remove_unfinished, write_folder
 from virnucpro.errors import BundleError, RunLockedError
 from virnucpro.folder_lock import folder_lock
 
@@ -111,7 +111,13 @@ class DataFolder:
 
         An installed bundle of that name is replaced. The caller must hold the lock, because this
         function removes unfinished folders of killed processes.
+
+        Raises
+        ------
+        RunError
+            If the bundle's folder is a symbolic link.
         """
+        refuse_links([self.bundle(name)])
         remove_unfinished(self.bundles, _NAME.fullmatch)
         with write_folder(self.bundle(name)) as folder:
             yield folder

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from virnucpro.bundles.data_folder import DataFolder, data_folder, require_space
-from virnucpro.errors import BundleError
+from virnucpro.errors import BundleError, RunError
 
 
 def test_the_environment_names_the_data_folder():
@@ -84,4 +84,7 @@ def test_unfinished_bundles_are_removed_and_files_behind_links_kept(tmp_path):
         with data.staging("one") as folder:
             (folder / "file").touch()
     assert sorted(path.name for path in data.bundles.iterdir()) == ["one", "thesis.tmp"]
+    data.bundle("two").symlink_to(elsewhere)
+    with data.lock(), pytest.raises(RunError, match="two is a symbolic link"), data.staging("two"):
+        pass
     assert (elsewhere / "thesis").exists()
