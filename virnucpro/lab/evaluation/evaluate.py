@@ -107,7 +107,8 @@ def evaluate(
     advice = "Wait for it, or choose another folder."
     with folder_lock(outdir / _LOCK, advice, held=execution.lock):
         results = outdir / _RESULTS
-        if results.exists() and not (execution.resume or execution.force):
+        former = any(path.exists() for path in (results, outdir / _TABLE, outdir / _PAIRED))
+        if former and not (execution.resume or execution.force):
             raise RunExistsError(
                 f"{outdir} already contains an evaluation. Add --resume to reuse its runs, --force "
                 "to replace it, or choose another folder."
