@@ -317,6 +317,7 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         return capsys.readouterr().err
 
     assert advice("InputError: a.fa: empty", "") == ""
+    assert "ulimit -n" in advice("OSError: [Errno 24] Too many open files: 'a.fa'")
     printed = advice(
         "worker 1 was killed by SIGSEGV. The worker was running this task (attempt 3)."
     )

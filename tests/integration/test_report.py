@@ -310,7 +310,12 @@ def launched(tmp_path, **statuses):
 def test_a_report_of_a_launch_names_the_files_it_lacks(run, tmp_path, capsys):
     failed = {f"bad_{number}": "failed" for number in range(6)}
     out = launched(tmp_path, late="left", ok="done", gone="skipped", half="partial", **failed)
-    for name in ("ok.fa", "half.fa"):
+    for name in (
+        "ok.fa",
+        "half.fa",
+        "bad_5.fa",
+        "late.fa",
+    ):  # the last two are of an earlier launch
         copied(run, out, name)
     path = tmp_path / "all.html"
     assert main(["report", str(out), "-o", str(path), "-q"]) == 0
@@ -324,7 +329,12 @@ def test_a_report_of_a_launch_names_the_files_it_lacks(run, tmp_path, capsys):
     assert "bad_3.fa: failed: why bad_3" in text
     assert "half.fa:" not in text
     assert "3 more files" in text
-    assert data_of(path)["partial"][0].startswith(head)
+    data = data_of(path)
+    assert data["partial"][0].startswith(head)
+    assert [one["sample"] for one in data["samples"]] == ["half.fa", "ok.fa"]
+    assert main(["report", str(out), str(out / "late.fa"), "-o", str(path), "-q"]) == 0  # as asked
+    names = [one["sample"] for one in data_of(path)["samples"]]
+    assert names == ["half.fa", "late.fa", "ok.fa"]
 
 
 def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path, capsys, called):

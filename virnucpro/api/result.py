@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -15,7 +16,7 @@ from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
 from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
 from virnucpro.classifier.call_options import CallOptions, PresetName
-from virnucpro.errors import RunExistsError, UsageError
+from virnucpro.errors import RunError, RunExistsError, UsageError
 from virnucpro.report.extract import write_extract
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.outputs import call_run, outcome_of, survey_segments
@@ -23,6 +24,7 @@ from virnucpro.run.report import plot_run, report_on
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.rescore import rescore
 from virnucpro.run.run import Outcome, Run
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
 from virnucpro.tables.read import ComputedTable
@@ -57,6 +59,7 @@ class Result(RunOutput):
 
     def __init__(self, folder: RunFolder, outcome: Outcome, warnings: Sequence[str]) -> None:
         super().__init__(folder)
+        self._rescored = folder.rescored
         self.complete: bool = outcome.complete
         self.calls: Mapping[str, int] = outcome.calls
         self.records: Mapping[str, int] = outcome.records
@@ -81,8 +84,30 @@ class Result(RunOutput):
     def _table(self, table: type[TableBlock]) -> Table:
         memory = self._folder.memory
         if memory is None or (table is RegionTable and memory.scores.calibration is None):
-            return read_run_table(run_of(self), table)
+            return read_run_table(self._run(), table)
         return table_of(table, ComputedTable(table, Path(table.filename), memory.scores))
+
+    def _run(self) -> RunDirectory:
+        """Return the run folder, whose tables are those of this result.
+
+        Raises
+        ------
+        RunError
+            If the tables were replaced by another rule, or the folder is removed.
+        """
+        if self._rescored != self._folder.rescored:
+            raise RunError(
+                f"{self.outdir}: the tables follow another rule now: use the result that rescore "
+                "returned, or give each result an outdir of its own with save"
+            )
+        return run_of(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Read all tables of a temporary folder, which another process does not have."""
+        if self._folder.temporary and self._folder.memory is None:
+            with suppress(RunError):  # the folder is removed, or the run has no regions
+                _ = self.predictions, self.windows, self.regions
+        return vars(self)
 
     def scores(self) -> FloatArray:
         """Return the column ``score`` of `predictions`, ``(n,)`` float64; NaN if not scored."""
@@ -143,7 +168,7 @@ class Result(RunOutput):
         RunError, StoreError
             If the tables of the run are missing or damaged, or the file cannot be written.
         """
-        stored = run_of(self).report
+        stored = self._run().report
         if path is None and stored.is_file():
             return stored
         if path is not None:
@@ -181,7 +206,7 @@ class Result(RunOutput):
             If the tables of the run are missing or damaged, or the file cannot be written.
         """
         with errors_in_python({f"--{name}": Keyword(name) for name in ("file", "record")}):
-            plot_run(self.outdir, Path(path), name, file=file, record=record)
+            plot_run(self._run().root, Path(path), name, file=file, record=record)
         return Path(path)
 
     def rescore(
@@ -194,14 +219,15 @@ class Result(RunOutput):
     ) -> "Result":
         """Call the sequences by another rule, as ``virnucpro rescore``; return the new result.
 
-        The tables of an `outdir` are replaced; those of a run in memory stay.
+        The tables of an `outdir` are replaced: read those of this result before, if you need them.
+        Without an `outdir`, this result stays as it is.
 
         Parameters
         ----------
         preset, threshold, fdr, prevalence
             As for `virnucpro.classify`. A given prevalence, and a given preset, threshold or FDR,
-            replace those of this result; the rest stays. ``preset="default"`` alone restores the
-            rule of a new run.
+            replace those of this result, or of the `outdir`; the rest stays. ``preset="default"``
+            alone restores the rule of a new run.
 
         Raises
         ------
@@ -213,10 +239,13 @@ class Result(RunOutput):
             memory = self._folder.memory.rescored(calls)
             folder = RunFolder(None, memory, name=self._folder.name)
             return Result(folder, memory.outcome, self.warnings)
-        rescore(run_of(self), calls, reporter)
-        run = Run.open(run_of(self))
+        folder = self._folder.copy() if self._folder.temporary else self._folder
+        paths = RunDirectory(folder.path)
+        folder.rescored += not folder.temporary
+        rescore(paths, calls, reporter)
+        run = Run.open(paths)
         scores = call_run(run, survey_segments(run, reporter))
-        return Result(self._folder, outcome_of(run, scores, reporter), self.warnings)
+        return Result(folder, outcome_of(run, scores, reporter), self.warnings)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the run folder to a new folder, and return its path.

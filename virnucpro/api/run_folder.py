@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from virnucpro.console import shortened
 from virnucpro.errors import NotARunError, RunError, UsageError
@@ -40,6 +40,8 @@ class RunFolder:
     ----------
     temporary
         Whether the folder is temporary.
+    rescored
+        How often the tables were replaced by those of another rule.
 
     Raises
     ------
@@ -55,6 +57,7 @@ class RunFolder:
         name: str = "sequences",
     ) -> None:
         self.temporary = outdir is None
+        self.rescored = 0
         self.memory = memory
         self.name = name
         self._path = None if outdir is None else _absolute(outdir)
@@ -72,8 +75,8 @@ class RunFolder:
         """
         if self._closed:
             raise RunError(
-                "the temporary run folder is removed, because its object was closed; read the "
-                "tables before, or give an outdir"
+                "the temporary run folder is removed, because its object was closed, or belongs to "
+                "another process; read the tables before, or give an outdir"
             )
         if self._path is None:
             parent = Path(tempfile.mkdtemp(prefix=owned_prefix("run")))
@@ -82,6 +85,23 @@ class RunFolder:
                 self.memory.write(parent / self.name)
             self._path = parent / self.name
         return self._path
+
+    def copy(self) -> "RunFolder":
+        """Return a temporary copy; files are hard links, as programs replace them and write none.
+
+        The lock is not copied.
+        """
+        new, lock = RunFolder(None, name=self.name), RunDirectory(self.path).lock.name
+        ignored = shutil.ignore_patterns(lock)
+        shutil.copytree(self.path, new.path, copy_function=_link, ignore=ignored)
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process can use: a run in memory, or the path of a lasting folder."""
+        state = vars(self) | {"_remove": None}
+        if self.temporary:
+            state |= {"_path": None, "_closed": self.memory is None}
+        return state
 
     def close(self) -> None:
         """Remove the folder, if it is temporary, and forget the run in memory."""
@@ -106,6 +126,13 @@ def _absolute(outdir: object) -> Path:
             name = shortened(str(outdir))
             raise UsageError(f"the outdir {name} is too long: give a shorter path") from None
     return path
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # the file system has no hard links
+        shutil.copy2(source, target)
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -107,7 +107,7 @@ def plain_result(data: object) -> dict[str, Any]:
         If the result is a list, an array or another iterable without names.
     ValueError
         If a key is neither text nor a number, two keys have the same text, or the nesting exceeds
-        `MAX_DEPTH`.
+        `MAX_DEPTH`, or an integer has more than 4,300 digits.
     Exception
         Any error that ``__str__`` or the iteration of an object raises.
     """
@@ -137,6 +137,7 @@ def _plain(value: object, depth: int) -> Any:  # noqa: ANN401 - any type of JSON
         case list() | tuple() | AbstractSet():
             return [_plain(item, depth - 1) for item in value]
         case numbers.Integral():
+            str(int(value))  # fails for more digits than Python writes and reads, 4,300
             return int(value)
         case numbers.Real() if math.isfinite(value):
             return float(value)

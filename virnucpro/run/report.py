@@ -78,10 +78,10 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
     if output is None and len(runs) > 1:
         raise UsageError(f"{len(runs)} runs: name the report of all of them with -o FILE")
     path = output or runs[0].report
-    require_place(path)
-    refuse_run_files(path, [run.root for run in runs], runs[0].report.name)
     for run in runs:
         _require_tables(run)
+    require_place(path)
+    refuse_run_files(path, [run.root for run in runs], runs[0].report.name)
     reporter.stage(f"reading {len(runs):,} runs" if len(runs) > 1 else f"reading {runs[0].root}")
     names = sample_names([run.root for run in runs])
     facts = _all_facts(runs, names, for_multiqc=output is None)
@@ -145,9 +145,9 @@ def plot_run(
     from virnucpro.report.plots import plot_record, plot_scores  # noqa: PLC0415 - matplotlib
 
     require_place(output)
-    refuse_run_files(output, [folder])
     run = RunDirectory(folder)
     _require_tables(run)
+    refuse_run_files(output, [folder])
     facts = _facts(run, sample_names([folder])[0])
     if name is None and record is None:
         plot_scores(facts, output)
@@ -242,10 +242,10 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     launches = [read_launch_gaps(path, found) for path in of_files]
     current = {launch.folder / name for launch in launches for name in launch.names}.union(folders)
     former = [path for path in found if path not in current and of_files.keys() & {*path.parents}]
-    gone = {*former}
-    found = dict.fromkeys(path for path in found if path not in gone)
     gaps = [launch for launch in launches if launch.files]
     listed = {path for gap in gaps for path in gap.folders()}
+    gone = {*former, *listed} - {*folders}  # listed: they may have results of an earlier launch
+    found = dict.fromkeys(path for path in found if path not in gone)
     alone = [path for path in left_out if path not in listed]
     missing = [text for gap in gaps for text in gap.sentences()]
     for gap in gaps:

@@ -96,7 +96,7 @@ def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = Non
         run = RunDirectory(folder)
         if not is_run(folder):
             continue
-        is_own = output.name == own and output.parent.samefile(folder)
+        is_own = target == folder / (own or "")
         if run.owns(output) and not is_own:
             example = f", such as {folder / own}" if own else ""
             raise UsageError(

@@ -1,6 +1,8 @@
 """The result of classify, and its run folder."""
 
 import gc
+import pickle
+import random
 import re
 import warnings
 
@@ -51,6 +53,63 @@ def test_a_temporary_folder_is_removed_with_the_result(pairs):
     del forgotten
     gc.collect()
     assert not folder.parent.exists()
+
+
+@pytest.fixture(params=["memory", "disk"])
+def several(request):
+    """A result in memory, and one in a temporary folder."""
+    dice = random.Random(3)
+    shares = [(number / 20, 1 - number / 20) for number in range(4, 16)]
+    pairs = [
+        (f"s{gc}", "".join(dice.choices("ACGT", [at, gc, gc, at], k=1_200))) for gc, at in shares
+    ]
+    devices = "cpu" if request.param == "memory" else "cpu:2"
+    with virnucpro.classify(pairs, devices=devices, threads=2) as result:
+        yield result
+
+
+def test_a_rescored_result_leaves_the_others_as_they_are(several, tmp_path):
+    limits = (0.0, *sorted(several.predictions["probability"])[1:7:2], 1.0)
+    results = {limit: several.rescore(threshold=limit) for limit in limits}
+    numbers = [result.calls.get("viral", 0) for result in results.values()]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] > numbers[2] > numbers[-1]
+    assert several.rescore(prevalence=0.3).calls != results[0.0].calls
+    for result in (several, *results.values()):
+        assert len(result.viral()) == result.calls.get("viral", 0)
+        text = result.to_fasta(tmp_path / "viral.fa").read_text()
+        assert text.count(">") == result.calls.get("viral", 0)
+        assert verify_run(RunDirectory(result.outdir)).problems == ()
+    results[0.0].close()
+    several.close()
+    saved = results[1.0].save(tmp_path / "copy") / "windows.tsv"
+    assert len(saved.read_text().splitlines()) == 1 + len(results[1.0].windows)
+
+
+def test_a_result_of_another_process_keeps_its_tables(several):
+    tables = {name: getattr(several, name) for name in ("predictions", "windows", "regions")}
+    calls = several.calls
+    there = pickle.loads(pickle.dumps(several))
+    several.close()
+    assert there.calls == calls
+    assert len(there.viral()) == calls.get("viral", 0)
+    for name, table in tables.items():
+        assert str(getattr(there, name)) == str(table)
+
+
+def test_a_pickle_of_a_named_folder_reads_it(run):
+    assert str(pickle.loads(pickle.dumps(run)).predictions) == str(run.predictions)
+
+
+def test_a_result_whose_tables_were_replaced_says_so(pairs, tmp_path):
+    result = virnucpro.classify(pairs, outdir=tmp_path / "run", threads=1)
+    known = len(result.windows)
+    again = result.rescore(threshold=0.0)
+    assert len(again.viral()) == 3
+    assert len(result.windows) == known  # read before
+    for read in (result.viral, result.report, result.scores):
+        with pytest.raises(virnucpro.RunError, match="use the result that rescore returned"):
+            read()
 
 
 def test_a_named_folder_is_kept_and_resumed(run, pairs):

@@ -95,6 +95,12 @@ def test_plain_data_stay_as_they_are():
         plain_result({"deep": deep})
 
 
+def test_an_integer_that_python_does_not_write_is_refused():
+    assert plain_result({"n": 10**4000}) == {"n": 10**4000}
+    with pytest.raises(ValueError, match="4300 digits"):
+        plain_result({"n": 10**5000})
+
+
 # --- counting
 
 

@@ -6,6 +6,7 @@ partial; 1: no file was done.
 """
 
 import argparse
+import errno
 import json
 import os
 from pathlib import Path
@@ -178,7 +179,9 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
 
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
-    """Print how to find the faulty sequence with ``predict``, if a file killed its workers."""
+    """Print what to do about files that killed their workers, or met the limit of open files."""
+    if any(f"[Errno {errno.EMFILE}]" in result.error for result in results):
+        say("files failed at the limit of open files: raise it (ulimit -n), then rerun the command")
     killers = [result.file for result in results if result.error.startswith("worker ")]
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())
