@@ -17,7 +17,7 @@ from virnucpro.runtime.process import leave_unguarded_import
 def train(outdir: str | os.PathLike[str], **options: Any) -> Path:  # noqa: ANN401 - see below
     """Train a classifier on labelled sequences, as ``virnucpro train`` does.
 
-    The progress is printed, and the figures of `evaluate`; with ``quiet=True``, warnings only.
+    It prints what the command prints; with ``quiet=True``, its results and warnings only.
 
     Parameters
     ----------

@@ -208,8 +208,11 @@ def _fasta(entries: Iterable[object]) -> Iterator[bytes]:
 
 
 def _named(entry: Any, number: int) -> tuple[object, object]:  # noqa: ANN401 - of any package
-    if isinstance(entry, str) and _is_sequence(entry):
-        return f"sequence_{number}", entry
+    bare = entry
+    if isinstance(entry, SupportsBytes) and not any(hasattr(entry, name) for name in _SEQUENCES):
+        bare = bytes(entry).decode(errors="replace")
+    if isinstance(bare, str) and _is_sequence(bare):
+        return f"sequence_{number}", bare
     if isinstance(entry, tuple | list) and len(entry) == 2:
         return entry[0], entry[1]
     name = next((key for key in _NAMES if isinstance(getattr(entry, key, None), str)), None)

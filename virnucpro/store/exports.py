@@ -116,6 +116,9 @@ class StoredVectors:
         Value of ``--pooling``.
     layers : list of int
         Layers that are joined in a vector; -1 if the file does not name them.
+    about : dict of str to str
+        Attributes of the file on the vectors: `pooling` and `layers`, or `outputs`; empty for
+        encoders without layers.
     """
 
     def __init__(self, file: h5py.File) -> None:
@@ -128,6 +131,9 @@ class StoredVectors:
         self.files: list[str] = file["files"].asstr()[:].tolist()
         self.pooling = str(file.attrs.get("pooling", "mean"))
         self.layers: list[int] = np.asarray(file.attrs.get("layers", [-1])).tolist()
+        texts = {"pooling": self.pooling, "layers": ",".join(map(str, self.layers))}
+        texts["outputs"] = str(file.attrs.get("outputs"))
+        self.about = {name: text for name, text in texts.items() if name in file.attrs}
 
     def blocks(self) -> Iterator[ItemBlock]:
         """Yield all items in input order; a block has about 16 MB of vectors, or one item."""
@@ -238,7 +244,7 @@ def write_parquet(path: Path, stored: StoredVectors) -> None:
             ("status", names),
             ("residues", pa.list_(vector)) if stored.per_residue else ("embedding", vector),
         ],
-        metadata={"pooling": stored.pooling, "layers": ",".join(map(str, stored.layers))},
+        metadata=stored.about,
     )
     files, states = pa.array(stored.files), pa.array(STATES)
     with write_file(path) as stream, parquet.ParquetWriter(stream, schema) as writer:
@@ -261,7 +267,8 @@ def write_parquet(path: Path, stored: StoredVectors) -> None:
 def write_h5ad(path: Path, stored: StoredVectors) -> None:
     """Write one observation per item, with its vector as float32, atomically.
 
-    `obs` has the columns `file`, `record` and `status`; `var` names the layer and the dimension.
+    `obs` has the columns `file`, `record` and `status`; `var` names the layer, or the output, and
+    the dimension.
 
     Raises
     ------
@@ -283,7 +290,10 @@ def _write_h5ad(unfailing: _UnfailingFile, stored: StoredVectors) -> None:
         files = _categories(obs, "file", n, stored.files)
         status = _categories(obs, "status", n, STATES)
         per_layer = stored.dim // len(stored.layers)
-        labels = [f"layer{layer}_{at}" for layer in stored.layers for at in range(per_layer)]
+        parts = [f"layer{layer}" for layer in stored.layers]
+        if "outputs" in stored.about:
+            parts = [stored.about["outputs"]]
+        labels = [f"{part}_{at}" for part in parts for at in range(per_layer)]
         _strings(_frame(file, "var", ()), "_index", stored.dim)[:] = labels
         for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
             _typed(file.create_group(name), "dict", "0.1.0")
@@ -328,7 +338,7 @@ _KEYS: Final = {
 }
 """Key of the vectors for each pooling; fair-esm has the first three."""
 
-_SAFE: Final = "".join(map(chr, range(32, 127))).replace("/", "").replace("%", "")
+_SAFE: Final = "".join(map(chr, range(32, 127))).translate({ord(letter): None for letter in "/%\\"})
 _MOST_BYTES: Final = 200
 
 

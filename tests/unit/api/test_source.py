@@ -82,11 +82,22 @@ def test_sequences_and_names_of_objects_and_streams(source):
     assert read(source) == NAMED
 
 
+class Letters:
+    """As Biopython's Seq, which has no name."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __bytes__(self):
+        return self.text.encode()
+
+
 def test_sequences_without_names_are_numbered():
     for one in (LONG[0], LONG[0].encode()):
         assert read(one) == [("sequence_1", LONG[0])]
     assert read(objects(id=NAMES, seq=LETTERS)[1]) == NAMED[1:]
-    assert [name for name, _ in read(LONG)] == ["sequence_1", "sequence_2"]
+    for several in (LONG, [text.encode() for text in LONG], [*map(Letters, LONG)]):
+        assert read(several) == [(f"sequence_{n}", text) for n, text in enumerate(LONG, 1)]
 
 
 def test_tables_of_pandas(needs):

@@ -22,7 +22,7 @@ from virnucpro.store.exports import (
     write_parquet,
 )
 
-NAMES = ["a", "b/../c", "a", ".hidden", "missing", "naïve %2F"]
+NAMES = ["a", "b/../c", "a", ".hidden", "missing", "naïve %2F\\"]
 STATUS = [0, 0, 0, 0, 2, 0]
 COUNTS = [3, 1, 2, 5, 0, 4]
 
@@ -73,13 +73,34 @@ def test_parquet(source, tmp_path):
         write_parquet(tmp_path / "v.parquet", stored)
     # A thread of pyarrow may close a file that it has opened only after the end of the test.
     with (tmp_path / "v.parquet").open("rb") as stream:
-        table = parquet.read_table(stream).to_pydict()
+        read = parquet.read_table(stream)
+    table, about = read.to_pydict(), read.schema.metadata
+    assert (about[b"layers"], b"outputs" in about) == (b"2,6", False)
     assert table["seq_name"] == NAMES
     assert table["file"] == ["one.fa"] * 3 + ["two.fa"] * 3
     assert table["status"] == [["done", "", "missing"][code] for code in STATUS]
     vectors = table["residues" if "residues" in table else "embedding"]
     for found, part in zip(vectors, parts, strict=True):
         np.testing.assert_array_equal(np.array(found, np.float32).ravel(), part.ravel())
+
+
+@pytest.mark.parametrize("about", [{}, {"outputs": "pseudo_perplexity"}])
+def test_vectors_of_no_layer_are_not_called_those_of_one(about, source, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="install virnucpro[parquet]")
+    path, *_ = source
+    with h5py.File(path, "r+") as file:
+        del file.attrs["layers"], file.attrs["pooling"]
+        file.attrs.update(about)
+    with open_stored(path) as stored:
+        write_parquet(tmp_path / "v.parquet", stored)
+        with (tmp_path / "v.parquet").open("rb") as stream:
+            found = parquet.read_schema(stream).metadata or {}
+        assert {key.decode(): text.decode() for key, text in found.items()} == about
+        if about and not stored.per_residue:
+            write_h5ad(tmp_path / "v.h5ad", stored)
+            with h5py.File(tmp_path / "v.h5ad") as file:
+                names = file["var/_index"].asstr()[:].tolist()
+            assert names == [f"pseudo_perplexity_{at}" for at in range(4)]
 
 
 def test_anndata(source, tmp_path):
@@ -113,7 +134,7 @@ def test_files_of_esm_extract(source, tmp_path):
     with open_stored(path) as stored:
         write_esm_files(folder, stored)
         key = "representations" if stored.per_residue else "mean_representations"
-    names = ["a.pt", "b%2F..%2Fc.pt", "a%#2.pt", "%2Ehidden.pt", None, "na%C3%AFve %252F.pt"]
+    names = ["a.pt", "b%2F..%2Fc.pt", "a%#2.pt", "%2Ehidden.pt", None, "na%C3%AFve %252F%5C.pt"]
     assert sorted(path.name for path in folder.iterdir()) == sorted(name for name in names if name)
     for name, label, part in zip(names, NAMES, parts, strict=True):
         if name is None:
