@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -125,34 +125,31 @@ def require_regular(paths: Iterable[Path]) -> None:
             raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
 
 
-def first_inside(paths: Iterable[Path], places: Iterable[Path]) -> Path | None:
+def first_inside(paths: Iterable[Path], places: Collection[Path]) -> Path | None:
     """Return the first of the paths that is, or is in, one of the places; None without one.
 
     A place is a file or folder, which may be missing. Symbolic links are followed, but a path or
     place is the link, too.
     """
-    owned = {own for place in places for own in (place.resolve(), _beside(place))}
+    real = cache(Path.resolve)  # of folders: a network file system answers slowly
+    # Path.is_symlink raises for a name that is too long
+    links = {path for path in places if os.path.islink(path)}  # noqa: PTH114
+    owned = {real(place.parent) / place.name for place in places}
+    owned |= {link.resolve() for link in links}
 
     @cache
-    def resolved(parent: Path) -> tuple[Path, bool]:
-        folder = parent.resolve()
-        return folder, not owned.isdisjoint((folder, *folder.parents))
+    def is_inside(folder: Path) -> bool:
+        return not owned.isdisjoint((folder, *folder.parents))
 
     for path in paths:
-        # Path.is_symlink raises for a name that is too long
         for name in (path, path.resolve()) if os.path.islink(path) else (path,):  # noqa: PTH114
-            parent, is_inside = resolved(name.parent)
-            if is_inside or parent / name.name in owned:
+            folder = real(name.parent)
+            if is_inside(folder) or folder / name.name in owned:
                 return path
     return None
 
 
-def _beside(place: Path) -> Path:
-    """Return the absolute path of a file or link whose folder has no links in its path."""
-    return place.absolute().parent.resolve() / place.name
-
-
-def refuse_inputs(paths: Iterable[Path], places: Iterable[Path], owner: str) -> None:
+def refuse_inputs(paths: Iterable[Path], places: Collection[Path], owner: str) -> None:
     """Raise UsageError if an input is in a place that `owner`, such as a run, writes or deletes."""
     if path := first_inside(paths, places):
         raise UsageError(
