@@ -331,10 +331,10 @@ def test_a_report_of_a_launch_names_the_files_it_lacks(run, tmp_path, capsys):
     assert "3 more files" in text
     data = data_of(path)
     assert data["partial"][0].startswith(head)
-    assert [one["sample"] for one in data["samples"]] == ["half.fa", "ok.fa"]
-    assert main(["report", str(out), str(out / "late.fa"), "-o", str(path), "-q"]) == 0  # as asked
+    assert [one["sample"] for one in data["samples"]] == ["half.fa", "late.fa", "ok.fa"]
+    assert main(["report", str(out), str(out / "bad_5.fa"), "-o", str(path), "-q"]) == 0  # as asked
     names = [one["sample"] for one in data_of(path)["samples"]]
-    assert names == ["half.fa", "late.fa", "ok.fa"]
+    assert names == ["bad_5.fa", "half.fa", "late.fa", "ok.fa"]
 
 
 def test_a_launch_without_results_or_with_a_damaged_table_has_no_report(tmp_path, capsys, called):

@@ -241,8 +241,8 @@ class Result(RunOutput):
             return Result(folder, memory.outcome, self.warnings)
         folder = self._folder.copy() if self._folder.temporary else self._folder
         paths = RunDirectory(folder.path)
-        folder.rescored += not folder.temporary
         rescore(paths, calls, reporter)
+        folder.rescored += not folder.temporary
         run = Run.open(paths)
         scores = call_run(run, survey_segments(run, reporter))
         return Result(folder, outcome_of(run, scores, reporter), self.warnings)

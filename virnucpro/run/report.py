@@ -244,7 +244,10 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     former = [path for path in found if path not in current and of_files.keys() & {*path.parents}]
     gaps = [launch for launch in launches if launch.files]
     listed = {path for gap in gaps for path in gap.folders()}
-    gone = {*former, *listed} - {*folders}  # listed: they may have results of an earlier launch
+    failed = {
+        gap.folder / name for gap in gaps for name, status, _ in gap.files if status != "left"
+    }
+    gone = {*former, *failed} - {*folders}  # failed: they may have results of an earlier launch
     found = dict.fromkeys(path for path in found if path not in gone)
     alone = [path for path in left_out if path not in listed]
     missing = [text for gap in gaps for text in gap.sentences()]

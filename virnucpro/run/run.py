@@ -111,7 +111,7 @@ def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = Non
 
 def _is_input(path: Path, run: RunDirectory) -> bool:
     """Return whether a file is an input of a run: by its path, or unchanged at another path."""
-    with suppress(RunError):  # of an unknown run the inputs are unknown
+    with suppress(RunError, OSError):  # the inputs are unknown, or not to be seen by this user
         manifest = read_manifest(run)
         named = (Path(file.path) for file in manifest.inputs)
         same = any(name.exists() and path.samefile(name) for name in named)

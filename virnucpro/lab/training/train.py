@@ -244,6 +244,7 @@ def _clear(folder: Path) -> None:
     vectors = RunDirectory(folder / _VECTORS)
     if vectors.root.exists():
         vectors.require_regular_files()
+        vectors.remove_unfinished()  # first: they would keep their folders
         vectors.clear()
         vectors.lock.unlink(missing_ok=True)
     folds = [path for path in (folder / _FOLD_FILES).glob("*.npz") if _FOLD.fullmatch(path.name)]
