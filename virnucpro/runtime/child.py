@@ -34,7 +34,7 @@ STACKS_SIGNAL = signal.SIGUSR1
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-"""O_NONBLOCK: to open a named pipe that nobody reads is an error, ENXIO."""
+"""With O_NONBLOCK, opening a named pipe without a reader fails at once, with ENXIO."""
 
 _MALLOC_OPTIONS = {-3: 32 << 20, -1: 1 << 30, -2: 16 << 20}
 """Options of malloc.h in bytes: M_MMAP_THRESHOLD (largest value), M_TRIM_THRESHOLD, M_TOP_PAD."""

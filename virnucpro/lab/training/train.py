@@ -82,10 +82,8 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     WorkerError
         If not all windows have a vector.
     """
-    model, folder = (
-        choose_model(training.encoders, training.items, training.window),
-        execution.outdir,
-    )
+    folder = execution.outdir
+    model = choose_model(training.encoders, training.items, training.window)
     _check_folder(folder, training, model, force=execution.force)
     share = 1.0 if model.has_records else LANGUAGE_MODEL_SHARE
     training = replace(training, crops=replace(training.crops, share=share))
@@ -233,6 +231,7 @@ def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
 
 
 def _remove_bundles(folder: Path) -> None:
+    """Delete the bundle of a training, and an unfinished one."""
     for name in (_BUNDLE, _BUNDLE_PART):
         if (folder / name).exists():
             shutil.rmtree(folder / name)
