@@ -89,13 +89,13 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
         for line in (finished / "viruses.fasta").read_text().splitlines()
         if line.startswith(">")
     ]
-    place = f"start={insert['start']} end={insert['end']}"
+    place = f"start={insert['start']} end={insert['end']} topology=provirus_candidate"
     called = [name for name, row in predictions.items() if row["call"] == "viral"]
     assert headers == [
         f"{head.split()[0]} kind=provirus probability={insert['probability']} {place}",
         *(
             f">{name} kind=virus probability={predictions[name]['probability']} "
-            f"start=1 end={predictions[name]['length']}"
+            f"start=1 end={predictions[name]['length']} topology=NA"
             for name in called
             if name != "chimera"
         ),

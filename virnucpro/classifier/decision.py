@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, FloatArray, large_array, slices
-from virnucpro.classifier.calibration import Calibration, q_values
+from virnucpro.classifier.calibration import Calibration, Preset, q_values
 from virnucpro.classifier.call_options import PRESETS, CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
 from virnucpro.classifier.prevalence import (
@@ -90,6 +90,8 @@ class RecordCalls:
         (n_records,) uint8, codes of `Reason` and `Flag`.
     prevalence
         Share of viral records that was assumed; None without a calibration or a scored record.
+    limits
+        Probabilities from which the rule calls a sequence viral, and below which non-viral.
     """
 
     call: ByteArray
@@ -100,6 +102,7 @@ class RecordCalls:
     reason: ByteArray
     flags: ByteArray
     prevalence: Prevalence | None
+    limits: Preset
 
     @property
     def expectation(self) -> Expectation | None:
@@ -194,14 +197,13 @@ def _by_probability(
     fdr = q_values(able)
     preset = calibration.presets[options.preset or "default"]
     call, tier = np.zeros((2, n_records), np.uint8)
+    limit = preset.viral if options.threshold is None else options.threshold
+    # A sequence of this probability alone keeps the FDR, as does one like the weakest viral record.
+    least = limit if options.fdr is None else 1 - options.fdr
     for part in slices(n_records):
         own, abstained = probability[part], reason[part] != Reason.NONE
-        if options.fdr is None:
-            limit = preset.viral if options.threshold is None else options.threshold
-            viral = own >= limit
-        else:
-            limit = preset.viral
-            viral = fdr[part] <= options.fdr
+        viral = own >= limit if options.fdr is None else fdr[part] <= options.fdr
+        least = min(least, own[viral].min(initial=least))
         called = _three_way(scored[part], viral, own < min(limit, preset.non_viral))
         called[abstained] = Call.AMBIGUOUS
         reason[part][(called == Call.AMBIGUOUS) & ~abstained] = Reason.UNCERTAIN
@@ -214,7 +216,8 @@ def _by_probability(
         for part in slices(n_records):
             flags[part] = _flags(_part(quality, part), calibration)
     assumed = prevalence if scored.any() else None
-    return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, assumed)
+    limits = Preset(least, min(least, preset.non_viral))
+    return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, assumed, limits)
 
 
 def _part(values: Arrays, part: slice) -> Arrays:
@@ -310,6 +313,7 @@ def _by_score(
         reason=np.where(call == Call.AMBIGUOUS, Reason.UNCERTAIN, Reason.NONE).astype(np.uint8),
         flags=np.zeros(len(call), np.uint8),
         prevalence=None,
+        limits=Preset(viral, non_viral),
     )
 
 

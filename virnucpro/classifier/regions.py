@@ -4,8 +4,8 @@ The evidence of a window is its calibrated log-odds less the bias of its record.
 the level of their windows, so the bias follows the median of the record, within limits; a record
 whose median is clearly viral has no bias. A window without a score has no evidence: it belongs to
 the stretch of the next window. If genes of spans are scored, half of this evidence and the window's
-part of the span's log odds count, with other costs. Constants were chosen on genomes that the
-classifier had not seen (decisions 0063 and 0086).
+part of the log odds of its spans count, with other costs. Constants were chosen on genomes that the
+classifier had not seen (decisions 0063, 0086 and 0104).
 """
 
 from dataclasses import dataclass, fields
@@ -14,16 +14,13 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from virnucpro.classifier.calibration import LOGIT_LIMIT, Calibration, RecordCalibration
-from virnucpro.classifier.consensus import RecordScores, Status, WindowCalls
+from virnucpro.classifier.calibration import LOGIT_LIMIT, Calibration
+from virnucpro.classifier.consensus import Call, RecordScores, Status, WindowCalls
 from virnucpro.classifier.decision import Reason, RecordCalls
-from virnucpro.classifier.prevalence import posterior
+from virnucpro.classifier.prevalence import PRIOR, Prevalence, posterior
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
-from virnucpro.encoders.genes.genes import SPAN
-from virnucpro.encoders.genes.inputs import FACTS
+from virnucpro.classifier.spans import SpanOdds, SpanScores
 from virnucpro.sequences.index import SequenceIndex
-from virnucpro.store.coverage import Coverage
-from virnucpro.store.schema import RowState
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,129 +82,22 @@ def viral_windows(evidence: IntArray, first: IntArray, costs: Costs) -> BoolArra
     return viral[np.minimum.accumulate(places[::-1])[::-1]]
 
 
-@dataclass(frozen=True, slots=True)
-class SpanScores:
-    """Logits of the spans of a run: what genes and protein words say of a part of a record.
-
-    The encoder of genes adds up the sums of spans of at most `SPAN` bases to those of a piece. The
-    head judges the spans, too, and their logits are stored behind the facts of the piece.
-
-    Attributes
-    ----------
-    column
-        Position of the first span of a piece in the scores of `coverage`.
-    """
-
-    index: SequenceIndex
-    coverage: Coverage
-    column: int
-
-    @classmethod
-    def of(cls, index: SequenceIndex, coverage: Coverage, n_classes: int) -> "SpanScores | None":
-        """Return the scores of spans; None for a run that has none."""
-        column = 2 + n_classes + len(FACTS)
-        return cls(index, coverage, column) if coverage.scores.shape[1] > column else None
-
-    def of_windows(
-        self, record: IntArray, middle: IntArray
-    ) -> tuple[FloatArray, IntArray, IntArray]:
-        """Return logit, number and bases of the span in which each window has its middle.
-
-        Parameters
-        ----------
-        record, middle
-            ``(n,)``, record of each window, and the base of its middle in the record.
-
-        Returns
-        -------
-        tuple of ``(n,)`` arrays
-            The logit is NaN if the piece has one span only, or no score. Windows of one span have
-            one number, which no other span of the run has.
-        """
-        first, most = self.index.record_first_piece, self.coverage.scores.shape[1] - self.column
-        length = self.index.record_lengths[record]
-        pieces = np.maximum(first[record + 1] - first[record], 1)
-        piece, start, size = _part(middle, length, pieces)
-        spans = np.maximum(-(-size // SPAN), 1)
-        span, _, n_bases = _part(middle - start, size, spans)
-        has_piece = first[record] + piece < first[record + 1]
-        known = np.flatnonzero(has_piece & (spans > 1) & (span < most))
-        rows = self.index.piece_row[(first[record] + piece)[known]]
-        logit = np.full(len(record), np.nan)
-        done = self.coverage.row_state[rows] == RowState.DONE
-        found = self.coverage.scores[rows, self.column + span[known]]
-        logit[known] = np.where(done, found, np.nan)
-        number = (record << _BITS) + (piece << _BITS_OF_SPAN) + span
-        return logit, number, n_bases
-
-
-_BITS_OF_SPAN = 8
-_BITS = 32
-
-
-def _part(
-    place: IntArray, length: IntArray, parts: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Return number, start and length of the part at a place; parts are almost equally long.
-
-    Part k of n begins at ``k * length // n``, as pieces of a record and spans of a piece do.
-    """
-    number = ((place + 1) * parts - 1) // np.maximum(length, 1)
-    start = number * length // parts
-    return number, start, (number + 1) * length // parts - start
-
-
-def local_log_odds(
-    scores: SpanScores,
-    record: IntArray,
-    middle: IntArray,
-    logit: FloatArray,
-    calibration: RecordCalibration,
-    errors: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Return the evidence of spans by window, and the logit of the window's span.
-
-    The log odds of a span are those of a record with its logit and the mean logit of its windows.
-
-    Parameters
-    ----------
-    record, middle
-        As for `SpanScores.of_windows`; windows of a span are neighbours.
-    logit
-        ``(n,)``, logits of windows; NaN without a score.
-    errors
-        ``(n,)``, `share_of_errors` of each window's record.
-
-    Returns
-    -------
-    tuple of ``(n,)`` float64
-        The log odds of a span divided by its windows, 0 without a span; the span's logit, NaN.
-    """
-    of_span, number, n_bases = scores.of_windows(record, middle)
-    heads, sizes = _groups(number)
-    owner = np.repeat(np.arange(len(heads)), sizes)
-    scored = np.isfinite(logit)
-    n_scored = np.bincount(owner, scored, len(heads))
-    with np.errstate(invalid="ignore"):
-        mean = np.bincount(owner[scored], logit[scored], len(heads)) / n_scored
-    odds = calibration.log_odds(of_span[heads], mean, n_bases[heads], errors[heads])
-    odds[np.isnan(of_span[heads])] = 0
-    return (odds / sizes)[owner], of_span
-
-
 LEAST_WINDOWS: Final = 10
 """Windows of the shortest record that is divided."""
 
 _UNIT: Final = 1000
 """Units of evidence per unit of log-odds."""
 _COSTS: Final = Costs(enter=5 * _UNIT, leave=6 * _UNIT, start=-3 * _UNIT)
-_COSTS_WITH_SPANS: Final = Costs(enter=6 * _UNIT, leave=3 * _UNIT, start=-3 * _UNIT)
-_WINDOWS_BESIDE_SPANS: Final = 0.5
+_COSTS_WITH_SPANS: Final = Costs(enter=4 * _UNIT, leave=2 * _UNIT, start=-3 * _UNIT)
+_WINDOWS_BESIDE_SPANS: Final = 0.4
 """Weight of the evidence of windows beside that of spans."""
 _LEAST_END: Final = 3
 """Windows of the shortest stretch at the end of a record of both kinds."""
-_LEAST_ODDS: Final = 1.0
-"""Log odds of the weakest viral stretch with spans; as the best one was chosen, 0 is too few."""
+LEAST_DIVIDED: Final = 10_000
+"""Bases of the shortest record that is divided."""
+_HOST_ODDS: Final = -2.0
+_LEAST_HOST: Final = 2_000
+"""Highest log odds, and least bases, of a stretch that is cut off a viral record."""
 _ABOVE_MEDIAN: Final = 0.6
 _BIAS: Final = (-0.2, 0.6)
 _VIRAL_MEDIAN: Final = 0.5
@@ -261,23 +151,27 @@ def find_regions(
     calls: RecordCalls,
     calibration: Calibration,
     spans: SpanScores | None = None,
+    whole: BoolArray | None = None,
 ) -> Regions:
     """Return the stretches of all records of at least 10 windows that can be called.
 
     Left out are records with missing windows or without a score, and those whose call is ambiguous
     for another reason than its probability. About 65 bytes per stretch, and one block of windows,
-    are in memory. Without a calibration of records, `spans` are not used.
+    are in memory. Without a calibration of records, `spans` are not used. Viral records in `whole`,
+    ``(n_records,)``, are not divided.
     """
     able = (records.n_windows >= LEAST_WINDOWS) & (records.status == Status.SCORED)
     able &= (calls.reason == Reason.NONE) | (calls.reason == Reason.UNCERTAIN)
-    prevalence = calls.prevalence.value if calls.prevalence else 0.5
     spans = None if calibration.records is None else spans
-    given = calibration, prevalence, spans
-    parts = [_in_block(index, windows, np.zeros(0, np.int64), np.empty(0), *given)]
+    given = calls, calibration, spans
+    none = np.zeros(0, np.int64)
+    parts = [_in_block(index, windows, none, none.astype(np.bool_), np.empty(0), *given)]
     for first, last in record_blocks(index):
         chosen = first + np.flatnonzero(able[first:last])
         if len(chosen):
-            parts.append(_in_block(index, windows, chosen, records.errors(chosen), *given))
+            kept = records.fact("known host words")[chosen] == 0
+            kept |= False if whole is None else whole[chosen]
+            parts.append(_in_block(index, windows, chosen, kept, records.errors(chosen), *given))
     names = [field.name for field in fields(Regions)]
     return Regions(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -286,69 +180,139 @@ def _in_block(
     index: SequenceIndex,
     windows: WindowBlocks,
     chosen: IntArray,
+    kept: BoolArray,
     errors: FloatArray,
+    calls: RecordCalls,
     calibration: Calibration,
-    prevalence: float,
-    spans: SpanScores | None,
+    scores: SpanScores | None,
 ) -> Regions:
-    """Return the stretches of some records of a block, of which all have windows."""
+    """Return the stretches of some records of a block, of which all have windows.
+
+    Viral records that are `kept` are not divided.
+    """
     bounds = index.record_first_window
     counts = bounds[chosen + 1] - bounds[chosen]
     first = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     owner = np.repeat(np.arange(len(chosen)), counts)
     origin, after = (int(bounds[chosen[0]]), int(bounds[chosen[-1] + 1])) if len(chosen) else (0, 0)
-    calls = windows.block(origin, after)
+    window_calls = windows.block(origin, after)
     place = bounds[chosen][owner] + np.arange(len(owner)) - first[owner] - origin
     starts, ends = index.window_starts[origin:after][place], index.window_ends[origin:after][place]
-    log_odds = window_log_odds(calls, ends - starts, calibration, place)
-    scored = np.isfinite(log_odds)
-    logits = calls.logits()[place]
-    evidence, costs, of_span = evidence_of(log_odds, first), _COSTS, np.full(len(owner), np.nan)
-    of_records = None if spans is None else calibration.records
-    if spans is not None and of_records is not None:
-        record, middle = chosen[owner], (starts + ends) // 2
-        own = errors[owner]
-        local, of_span = local_log_odds(spans, record, middle, logits, of_records, own)
-        evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * local).astype(np.int64)
+    log_odds = window_log_odds(window_calls, ends - starts, calibration, place)
+    logits = window_calls.logits()[place]
+    evidence, costs, spans = evidence_of(log_odds, first), _COSTS, None
+    if scores is not None and calibration.records is not None:
+        middle, of_records = (starts + ends) // 2, calibration.records
+        spans = scores.log_odds(chosen[owner], middle, logits, of_records, errors[owner])
+        evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * spans.of_windows())
         costs = _COSTS_WITH_SPANS
-    viral = without_short_ends(viral_windows(evidence, first, costs), owner)
-    stretch = owner
-
-    def total(values: AnyArray, chosen: BoolArray = scored) -> FloatArray:
-        sums = np.bincount(stretch[chosen], values[chosen], stretch.max(initial=-1) + 1)
-        return sums.astype(np.float64)  # integers for no stretch at all
-
-    denied = np.ones(1, np.bool_)
-    while denied.any():
-        heads, sizes = _groups(viral, owner)
-        stretch = np.repeat(np.arange(len(heads)), sizes)
-        n_scored, n_bases = total(scored), total(ends - starts).astype(np.int64)
-        counted = n_scored.astype(np.int64)
-        with np.errstate(invalid="ignore"):
-            logit = total(logits) / n_scored
-            if of_records is None:
-                odds = calibration.log_odds(logit, counted, n_bases)
-                break
-            known = np.isfinite(of_span)
-            by_spans = total(of_span, known) / total(known, known)
-            odds = of_records.log_odds(by_spans, logit, n_bases, errors[owner[heads]])
-        # Its best windows found a stretch, and its genes as a whole may deny it.
-        denied = viral[heads] & (odds < _LEAST_ODDS)
-        viral[np.repeat(denied, sizes)] = False
+    viral = viral_windows(evidence.astype(np.int64), first, costs)
+    own = _Windows(owner, ends - starts, log_odds, logits, errors, calibration, spans)
+    called = calls.call[chosen] == Call.VIRAL
+    short = index.record_lengths[chosen] < LEAST_DIVIDED
+    viral = own.agreeing(without_short_ends(viral, owner), called, short | called & kept, calls)
+    heads, sizes, odds = own.stretches(viral)
+    record = chosen[owner[heads]]
+    n_scored = own.total(np.isfinite(log_odds), heads)
+    probability = posterior(odds, share_of_stretches(calls.prevalence))
     with np.errstate(invalid="ignore"):
-        score, mean = total(calls.score[place]) / n_scored, total(log_odds) / n_scored
+        score = own.total(window_calls.score[place], heads) / n_scored
+        mean = own.total(log_odds, heads) / n_scored
     cut_starts, cut_ends = window_spans(starts, ends, owner)
     return Regions(
-        record=chosen[owner[heads]],
+        record=record,
         start=cut_starts[heads],
         end=cut_ends[heads + sizes - 1],
         viral=viral[heads],
         n_windows=sizes,
-        n_scored=counted,
+        n_scored=n_scored.astype(np.int64),
         score=score,
         log_odds=mean,
-        probability=posterior(odds, prevalence),
+        probability=np.where(sizes == counts[owner[heads]], calls.probability[record], probability),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows of records: ``(n,)`` record, bases, log odds and logit; `errors` of each record."""
+
+    owner: IntArray
+    bases: IntArray
+    log_odds: FloatArray
+    logits: FloatArray
+    errors: FloatArray
+    calibration: Calibration
+    spans: SpanOdds | None
+
+    def total(self, values: AnyArray, heads: IntArray) -> FloatArray:
+        """Return the sums of values of the scored windows of each stretch."""
+        scored = np.where(np.isfinite(self.log_odds), values, 0)
+        return np.add.reduceat(scored, heads, dtype=np.float64) if len(heads) else np.empty(0)
+
+    def stretches(self, viral: BoolArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return first window, number of windows, and log odds of each stretch of one state."""
+        heads, sizes = _groups(viral, self.owner)
+        n_scored = self.total(np.ones(len(viral)), heads)
+        n_bases = self.total(self.bases, heads).astype(np.int64)
+        with np.errstate(invalid="ignore"):
+            logit = self.total(self.logits, heads) / n_scored
+        if (of_records := self.calibration.records) is None:
+            odds = self.calibration.log_odds(logit, n_scored.astype(np.int64), n_bases)
+            return heads, sizes, odds
+        unknown, errors = np.full(len(heads), np.nan), self.errors[self.owner[heads]]
+        odds = of_records.log_odds(unknown, logit, n_bases, errors)
+        if self.spans is not None:
+            of_spans = self.spans.of_stretches(heads, sizes)
+            odds = np.where(np.isnan(of_spans), odds, of_spans)
+        return heads, sizes, odds
+
+    def agreeing(
+        self, viral: BoolArray, called: BoolArray, whole: BoolArray, calls: RecordCalls
+    ) -> BoolArray:
+        """Return the states of windows, changed so that none contradicts a probability.
+
+        A viral stretch is viral by the rule of the calls. A stretch of a viral record is non-viral
+        only if it is a host by itself. A record of one kind has the state of its call.
+
+        Parameters
+        ----------
+        viral
+            ``(n,)``, states of windows.
+        called, whole
+            ``(n_records,)``, which records are viral, and which are not divided.
+        """
+        owner, limits = self.owner, calls.limits
+        prevalence = share_of_stretches(calls.prevalence)
+        viral = np.where(whole[owner], called[owner], viral)
+
+        def states() -> tuple[IntArray, IntArray, IntArray, FloatArray, BoolArray]:
+            heads, sizes, odds = self.stretches(viral)
+            doubtful = viral[heads] & ~(posterior(odds, prevalence) >= limits.viral)
+            return heads, sizes, owner[heads], odds, doubtful
+
+        heads, sizes, record, odds, doubtful = states()
+        while (doubtful & (np.bincount(record)[record] > 1)).any():
+            # Its best windows found a stretch, and its genes as a whole may deny it.
+            viral[np.repeat(doubtful, sizes)] = False
+            heads, sizes, record, odds, doubtful = states()
+        host = (odds < _HOST_ODDS) & (posterior(odds, prevalence) < limits.non_viral)
+        host &= np.add.reduceat(self.bases, heads) >= _LEAST_HOST if len(heads) else False
+        viral[np.repeat(called[record] & ~host, sizes)] = True
+        heads, sizes, record, _, doubtful = states()
+        one_state = np.zeros(len(called), np.bool_)
+        one_state[record[doubtful | (np.bincount(record)[record] == 1)]] = True
+        return np.where(one_state[owner], called[owner], viral)
+
+
+def share_of_stretches(prevalence: Prevalence | None) -> float:
+    """Return the prevalence of stretches: the given one, or an estimate from `PRIOR` to one half.
+
+    The viral share of records says little of viruses inside of other sequences.
+    """
+    if prevalence is None:
+        return 0.5
+    given = prevalence.low == prevalence.high
+    return prevalence.value if given else min(max(prevalence.value, PRIOR), 0.5)
 
 
 def without_short_ends(viral: BoolArray, owner: IntArray) -> BoolArray:

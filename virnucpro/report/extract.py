@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, FloatArray, IntArray, RealArray, slices
+from virnucpro.arrays import BoolArray, ByteArray, FloatArray, IntArray, RealArray, slices
 from virnucpro.classifier.regions import Regions
 from virnucpro.durable import write_file
 from virnucpro.report.regions import region_names
@@ -20,6 +20,7 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.mates import JOINT
 from virnucpro.sequences.translation import reverse_complement
 from virnucpro.tables.cells import decimals, integers, named
+from virnucpro.tables.source import TOPOLOGIES
 from virnucpro.tables.write import blocks
 
 _LINE: Final = 80
@@ -116,18 +117,24 @@ def write_region_extract(
 
 
 def write_viruses(
-    path: Path, index: SequenceIndex, viral: BoolArray, probability: FloatArray, inserted: Regions
+    path: Path,
+    index: SequenceIndex,
+    viral: BoolArray,
+    probability: FloatArray,
+    inserted: Regions,
+    topology: ByteArray,
 ) -> None:
     """Write viral records, and the viral stretches of proviruses, as one FASTA file.
 
     Headers have the fields ``kind`` (virus or provirus), ``probability``, ``start`` and ``end``
-    (1-based, inclusive), then those of `write_extract`. Names of stretches are as in
+    (1-based, inclusive), ``topology``, then those of `write_extract`. Names of stretches are as in
     `write_region_extract`. Entries are in the order of the input.
 
     Parameters
     ----------
-    viral, probability
-        ``(n_records,)``: the records to write whole, and the probability of each record.
+    viral, probability, topology
+        ``(n_records,)``: the records to write whole; probability, and position in `TOPOLOGIES`, of
+        each record.
     inserted
         The stretches.
 
@@ -159,6 +166,7 @@ def write_viruses(
                 "probability": decimals(known[rows]),
                 "start": integers(start[rows] + 1),
                 "end": integers(end[rows]),
+                "topology": named(TOPOLOGIES, topology[record[rows]]),
             }
 
         pieces = _mates(index, _Pieces(names, record, start, end, fields))

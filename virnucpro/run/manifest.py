@@ -14,7 +14,7 @@ from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 _REPLACE = (
     "choose another output folder, or replace the run: delete its folder (predict, embed: --force)."
 )

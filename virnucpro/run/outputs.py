@@ -177,7 +177,8 @@ def _write_extracts(
     if "viral" in options.calls:
         path = target.extract("viruses", compressed=options.compress)
         whole = (scores.calls.call == Call.VIRAL) & ~scores.provirus
-        write_viruses(path, scores.index, whole, scores.calls.probability, scores.inserted)
+        of_records = whole, scores.calls.probability, scores.inserted, scores.topology
+        write_viruses(path, scores.index, *of_records)
         yield path
 
 

@@ -18,7 +18,7 @@ from virnucpro.sequences.items import ITEM_NAMES
 from virnucpro.store.schema import RowState
 from virnucpro.tables.cells import NA, integers, named
 from virnucpro.tables.schema import TableBlock, Values, column
-from virnucpro.tables.source import RunScores
+from virnucpro.tables.source import TOPOLOGIES, RunScores
 
 CALL_NAMES: Final = tuple(
     "non-viral" if call is Call.NON_VIRAL else call.name.lower() for call in Call
@@ -26,8 +26,6 @@ CALL_NAMES: Final = tuple(
 """Output name of each `Call` code."""
 STATUS_NAMES: Final = tuple(status.name.lower() for status in Status)
 """Output name of each `Status` code."""
-PROVIRUS: Final = "provirus_candidate"
-"""Topology of a record with viral and non-viral stretches."""
 
 _EVIDENCE_NAMES = tuple(
     NA if evidence is Evidence.NONE else evidence.name.lower() for evidence in Evidence
@@ -158,8 +156,8 @@ class Predictions(_InRecords):
 
     @column("text", "report")
     def topology(self) -> Values:
-        """`provirus_candidate` if the sequence has viral and non-viral stretches."""
-        return named((NA, PROVIRUS), self.run.provirus[self.rows])
+        """`provirus_candidate`, or `DTR` or `ITR`: repeats at both ends of a virus, see below."""
+        return named(TOPOLOGIES, self.run.topology[self.rows])
 
     @column("number")
     def calibrated_probability(self) -> Values:
@@ -340,7 +338,7 @@ class RegionTable(_InRecords):
 
     @column("number")
     def probability(self) -> Values:
-        """Calibrated probability of a sequence with these windows; too high for short ones."""
+        """Of the stretch by itself; of an undivided sequence, as in `predictions.tsv`."""
         return self.regions.probability
 
     @column("name")

@@ -20,11 +20,14 @@ from virnucpro.arrays import (
 from virnucpro.classifier.calibration import Calibration
 from virnucpro.classifier.consensus import Call, RecordScores, Status
 from virnucpro.classifier.decision import RecordCalls
-from virnucpro.classifier.regions import Regions, SpanScores, find_regions
+from virnucpro.classifier.regions import Regions, find_regions
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
+from virnucpro.classifier.spans import SpanScores
 from virnucpro.sequences.index import SequenceIndex
+from virnucpro.sequences.terminal_repeats import terminal_repeat
 from virnucpro.store.coverage import Coverage
 from virnucpro.store.schema import RowState
+from virnucpro.tables.cells import NA
 
 LENGTH_CLASSES: Final[Mapping[str, int]] = {
     "under 500": 0,
@@ -35,6 +38,14 @@ LENGTH_CLASSES: Final[Mapping[str, int]] = {
     "50 kb or more": 50_000,
 }
 """Least number of bases of each class, by which reports and launches count sequences."""
+PROVIRUS: Final = "provirus_candidate"
+"""Topology of a record with viral and non-viral stretches."""
+TOPOLOGIES: Final = (NA, PROVIRUS, "DTR", "ITR")
+_LEAST_COMPLETE: Final = 1_000
+_MOST_COMPLETE: Final = 3_000_000
+"""Bases of records that are searched for terminal repeats."""
+_RNA: Final = "rna_virus"
+"""Class of viruses that are in no genome of a host."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +91,9 @@ class RunScores:
         if self.calibration is None:
             return None
         spans = SpanScores.of(self.index, self.coverage, len(self.classes))
-        return find_regions(
-            self.index, self.windows, self.records, self.calls, self.calibration, spans
-        )
+        given = self.windows, self.records, self.calls, self.calibration, spans
+        rna = np.append(np.isin(self.classes, _RNA), False)  # the source may be -1
+        return find_regions(self.index, *given, whole=rna[self.sources])
 
     @cached_property
     def provirus(self) -> BoolArray:
@@ -90,6 +101,25 @@ class RunScores:
         if self.regions is None:
             return np.zeros(self.index.n_records, np.bool_)
         return self.regions.in_both(self.index.n_records)
+
+    @cached_property
+    def topology(self) -> ByteArray:
+        """Position in `TOPOLOGIES` of each record, ``(n_records,)``.
+
+        Viral records that are not paired reads have those of terminal repeats.
+        """
+        topology, index = self.provirus.astype(np.uint8), self.index
+        for part in slices(index.n_records):
+            length = index.record_lengths[part]
+            searched = (self.calls.call[part] == Call.VIRAL) & (topology[part] == 0)
+            searched &= (length >= _LEAST_COMPLETE) & (length <= _MOST_COMPLETE)
+            if index.mate_lengths is not None:
+                searched &= index.mate_lengths[part] >= length
+            for record in (part.start + np.flatnonzero(searched)).tolist():
+                bases = index.record_sequence(record, 0, int(index.record_lengths[record]))
+                if repeat := terminal_repeat(bases):
+                    topology[record] = TOPOLOGIES.index(repeat)
+        return topology
 
     @property
     def inserted(self) -> Regions:

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from virnucpro.classifier.calibration import Calibration, PlattLine, Preset, RecordCalibration
 from virnucpro.classifier.consensus import Call, Status, WindowCalls
 from virnucpro.classifier.decision import Reason, RecordCalls
+from virnucpro.classifier.prevalence import PRIOR, Prevalence
 from virnucpro.classifier.regions import (
     evidence_of,
     find_regions,
+    share_of_stretches,
     window_spans,
     without_short_ends,
 )
+from virnucpro.classifier.spans import SpanOdds
 
 CALIBRATION = Calibration(
     lines=(PlattLine(1, 0, 1.0, 0.0),),
@@ -30,8 +33,11 @@ WITH_RECORDS = replace(CALIBRATION, records=OF_RECORDS)
 WINDOW, OVERLAP = 500, 20
 
 
-def run_of(records, *, reason=Reason.NONE):
-    """Return arguments of `find_regions`; a record is a list of log-odds, NaN without a score."""
+def run_of(records, *, reason=Reason.NONE, viral=(), words=1.0, limits=(0.76, 0.5)):
+    """Return arguments of `find_regions`; a record is a list of log-odds, NaN without a score.
+
+    `viral` are the numbers of the records that are called viral, `words` their known host words.
+    """
     odds = np.array([one for record in records for one in record], np.float64)
     counts = np.array([len(record) for record in records], np.int64)
     first = np.concatenate([[0], np.cumsum(counts)])
@@ -60,9 +66,17 @@ def run_of(records, *, reason=Reason.NONE):
         window_ends=starts + WINDOW,
     )
     status = np.where(scored, Status.SCORED, Status.NO_OPEN_FRAME).astype(np.uint8)
-    of_records = SimpleNamespace(n_windows=counts, status=status, errors=np.zeros_like)
+    of_records = SimpleNamespace(
+        n_windows=counts,
+        status=status,
+        errors=lambda rows: np.zeros(len(rows)),
+        fact=lambda _: np.full(len(records), words),
+    )
     codes = np.full(len(records), reason, np.uint8)
-    decision = RecordCalls(*[codes] * 7, None)
+    called = np.isin(np.arange(len(records)), viral)
+    call = np.where(called, Call.VIRAL, Call.NON_VIRAL).astype(np.uint8)
+    share = np.where(called, 0.99, 0.01)
+    decision = RecordCalls(call, share, share, share, codes, codes, codes, None, Preset(*limits))
     return index, calls, of_records, decision, CALIBRATION
 
 
@@ -90,7 +104,7 @@ def test_a_provirus_is_found_between_the_middles_of_the_overlaps():
 
 
 def test_a_record_of_one_kind_is_one_stretch_from_end_to_end():
-    regions = find_regions(*run_of([[1.5] * 12, [-0.9] * 40]))
+    regions = find_regions(*run_of([[1.5] * 12, [-0.9] * 40], viral=[0]))
     assert rows(regions) == [(0, 0, 12 * 480 + 20, True), (1, 0, 40 * 480 + 20, False)]
     assert not regions.in_both(2).any()
 
@@ -103,15 +117,16 @@ def test_a_host_whose_windows_look_half_viral_is_judged_by_its_own_level():
 
 
 class Spans:
-    """Scores of spans of ten windows each: +9 for the listed ones, else -9."""
+    """Spans of ten windows each, as long as their windows: +9 for the listed ones, else -9."""
 
     def __init__(self, viral):
         self.viral = viral
 
-    def of_windows(self, record, middle):
-        number = middle // 4_800
-        logit = np.where(np.isin(number, self.viral), 9.0, -9.0)
-        return logit, record * 1_000 + number, np.full(len(record), 4_800)
+    def log_odds(self, record, middle, *_):
+        number = record * 1_000 + middle // 4_800
+        head = np.flatnonzero(np.diff(number, prepend=-1))
+        odds = np.where(np.isin(number[head] % 1_000, self.viral), 9.0, -9.0)
+        return SpanOdds(head, np.diff(head, append=len(record)), (odds, np.full(len(odds), np.nan)))
 
 
 def test_genes_of_spans_decide_between_windows_that_look_alike():
@@ -124,11 +139,58 @@ def test_genes_of_spans_decide_between_windows_that_look_alike():
 
 
 def test_a_stretch_whose_genes_deny_it_is_not_viral():
-    *run, _ = run_of([[-2.0] * 20 + [5.0] * 20 + [-2.0] * 20])
+    *run, _ = run_of([[-2.0] * 20 + [5.0] * 20 + [-2.0] * 20], limits=(0.6, 0.5))
     for spans, wanted in ((None, [False, True, False]), (Spans([]), [False])):
         found = find_regions(*run, WITH_RECORDS, spans)
         assert found.viral.tolist() == wanted
     assert found.n_windows.tolist() == [60]
+
+
+def kinds(*records, **given):
+    return find_regions(*run_of(records, **given)).viral.tolist()
+
+
+def test_a_virus_with_odd_windows_is_whole_and_one_with_a_host_beside_it_is_not():
+    odd, host = [-1.0] * 10 + [3.0] * 30, [-4.0] * 10 + [3.0] * 30
+    assert kinds(odd, viral=[0]) == [True]
+    assert kinds(odd) == kinds(host, viral=[0]) == [False, True]
+
+
+def test_a_virus_with_a_short_host_like_part_is_whole():
+    assert kinds([-5.0] * 3 + [3.0] * 30, viral=[0]) == [True]
+    assert kinds([-5.0] * 5 + [3.0] * 30, viral=[0]) == [False, True]
+
+
+def test_a_record_of_less_than_10_kb_has_the_state_of_its_call():
+    short = [-4.0] * 8 + [4.0] * 12
+    assert kinds(short, viral=[0]) == [True]
+    assert kinds(short) == [False]
+    assert kinds([-4.0, *short]) == [False, True]
+
+
+def test_an_rna_virus_and_a_virus_without_host_words_are_whole():
+    host = [-4.0] * 10 + [3.0] * 30
+    *run, _ = run_of([host, host], viral=[0, 1])
+    whole = find_regions(*run, CALIBRATION, whole=np.array([False, True])).viral.tolist()
+    assert whole == [False, True, True]
+    assert kinds(host, viral=[0], words=0) == [True]
+
+
+def test_a_stretch_passes_the_rule_of_the_run():
+    """Its probability is .88: log odds of 2."""
+    provirus = [-2.0] * 20 + [2.0] * 10 + [-2.0] * 20
+    assert kinds(provirus, limits=(0.87, 0.5)) == [False, True, False]
+    assert kinds(provirus, limits=(0.89, 0.5)) == [False]
+
+
+def test_a_viral_record_without_a_viral_stretch_is_whole():
+    assert kinds([-1.0] * 40, viral=[0]) == [True]
+
+
+def test_stretches_have_a_prevalence_of_their_own_unless_it_is_given():
+    estimated = [Prevalence(value, value / 2, 1.5 * value, 9) for value in (0.001, 0.2, 0.9)]
+    assert [*map(share_of_stretches, estimated)] == [PRIOR, 0.2, 0.5]
+    assert share_of_stretches(Prevalence(0.9, 0.9, 0.9)) == 0.9
 
 
 @pytest.mark.parametrize("reason", [Reason.FEW_WINDOWS, Reason.LOW_COMPLEXITY])

@@ -1,22 +1,30 @@
-"""Spans of pieces: their logits are those of their bases, and windows find their own."""
+"""Spans of pieces: their log odds are those of their bases, and windows find their own."""
 
 import numpy as np
 import pytest
 
 from virnucpro.classifier.calibration import RecordCalibration
 from virnucpro.classifier.head import load_head
-from virnucpro.classifier.regions import SpanScores, local_log_odds
+from virnucpro.classifier.spans import SpanOdds, SpanScores
 from virnucpro.compute.in_memory import compute_in_memory
 from virnucpro.compute.rank_encoder import Models
-from virnucpro.encoders.genes.genes import SPAN
-from virnucpro.encoders.genes.inputs import N_INPUTS
+from virnucpro.encoders.genes.encoder import SCALES, _scanned
+from virnucpro.encoders.genes.evidence import cut
+from virnucpro.encoders.genes.inputs import N_INPUTS, vectors_of
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
 
 PIECE = 32_000
-LENGTHS = {"one span": 3_900, "three": 9_001, "eight": 32_000, "pieces": 70_001, "short": 40}
+LENGTHS = {
+    "one span": 3_900,
+    "two": 7_001,
+    "three": 9_001,
+    "eight": 32_000,
+    "pieces": 70_001,
+    "short": 40,
+}
 CALIBRATION = RecordCalibration((1.0, 10_000.0), (1.0, 1.0), (0.5, 0.5), (-1.0, -1.0), 20.0)
 
 
@@ -40,61 +48,71 @@ def run(sequences, tmp_path_factory):
     return job, done.scores
 
 
-def spans_of(sequence):
-    """Yield start, bases and number of spans of the spans of a sequence, piece by piece."""
+def pieces_of(sequence):
+    """Yield the start and the bases of each piece of a sequence."""
     pieces = -(-len(sequence) // PIECE)
     for piece in range(pieces):
         start, end = (n * len(sequence) // pieces for n in (piece, piece + 1))
-        count = -(-(end - start) // SPAN)
-        for span in range(count):
-            low, high = (start + n * (end - start) // count for n in (span, span + 1))
-            yield low, sequence[low:high], count
+        yield start, sequence[start:end]
 
 
-def test_windows_have_the_logits_of_their_spans(run, sequences):
+def log_odds(run, record, middle, logit):
+    spans = SpanScores.of(run.index, run.coverage, len(run.classes))
+    return spans.log_odds(record, middle, logit, CALIBRATION, np.zeros(len(record)))
+
+
+def test_spans_and_neighbours_have_the_log_odds_of_their_bases(run, sequences):
+    """With one window a span: spans together have the sums of their bases, as a record."""
     job, scores = run
-    spans = SpanScores.of(scores.index, scores.coverage, len(scores.classes))
     (spec,), head = job.record.encoders, load_head(job.record.head)
     encoder = load_encoder(spec)
+
+    def odds_of(sums):
+        logit = head.logit(vectors_of(sums[None], encoder.means)[:, :N_INPUTS])
+        return float(logit[0]) + 0.5 * 2 - 1  # as CALIBRATION
+
     for record, sequence in enumerate(sequences.values()):
-        for start, bases, count in spans_of(sequence):
-            middle = np.array([start, start + len(bases) // 2, start + len(bases) - 1])
-            logit, number, n_bases = spans.of_windows(np.full(3, record), middle)
-            if count == 1:
-                assert np.isnan(logit).all()
-                continue
-            vectors = encoder.vectors(encoder.tokenise([bases]))[:, :N_INPUTS]
-            np.testing.assert_array_equal(logit, np.repeat(head.logit(vectors), 3))
-            assert len(set(number.tolist())) == 1
-            assert (n_bases == len(bases)).all()
+        middle, wanted = [], []
+        for start, piece in pieces_of(sequence):
+            n = len(spans := cut(piece))
+            middle += (start + np.cumsum([*map(len, spans)]) - 1).tolist()
+            found, _ = _scanned([piece], encoder.scores)
+            words = encoder.table.count(found.owner, found.keys, n)
+            sums = np.concatenate((found.evidence, words), axis=1, dtype=np.int32)
+            for first in range(n):
+                lasts = [first + scale for scale in SCALES]
+                known = [n >= SCALES[-1] and last <= n for last in lasts]
+                odds = [odds_of(sums[first:last].sum(axis=0)) for last in lasts]
+                wanted.append(np.where(known, odds, np.nan))
+        windows = np.full(len(middle), record), np.array(middle), np.full(len(middle), 2.0)
+        found = log_odds(scores, *windows)
+        np.testing.assert_allclose(np.array(found.odds).T, np.array(wanted), rtol=1e-6)
 
 
-def test_numbers_of_spans_differ_in_a_run(run):
+def test_windows_of_a_span_share_its_evidence(run):
     _, scores = run
-    spans = SpanScores.of(scores.index, scores.coverage, len(scores.classes))
-    record = np.repeat(np.arange(5), 71)
-    middle = np.tile(np.arange(0, 71_000, 1_000), 5)
-    inside = middle < scores.index.record_lengths[record]
-    _, number, _ = spans.of_windows(record[inside], middle[inside])
-    expected = 1 + 3 + 8 + 3 * 6 + 1
-    assert len(set(number.tolist())) == expected
-    assert (np.diff(number) >= 0).all()
-
-
-def test_the_log_odds_of_a_span_are_shared_by_its_windows(run):
-    _, scores = run
-    spans = SpanScores.of(scores.index, scores.coverage, len(scores.classes))
-    record, middle = np.array([1, 1, 1, 1, 0]), np.array([100, 600, 2_900, 3_100, 100])
+    record, middle = np.array([2, 2, 2, 2, 0]), np.array([100, 600, 2_900, 3_100, 100])
     logit = np.array([2.0, np.nan, 4.0, 1.0, 5.0])
-    found, of_span = local_log_odds(
-        spans, record, middle, logit, CALIBRATION, np.zeros(len(record))
+    found = log_odds(scores, record, middle, logit)
+    assert found.head.tolist() == [0, 3, 4]
+    assert found.size.tolist() == [3, 1, 1]
+    single = found.odds[0]
+    assert np.isnan(found.odds[1]).all()  # the third span has no window here
+    np.testing.assert_allclose(
+        found.of_windows(), [*[0.9 * single[0] / 3] * 3, 0.9 * single[1], 0.0]
     )
-    first, second = of_span[0], of_span[3]
-    assert of_span[:3].tolist() == [first] * 3 != [second] * 3
-    np.testing.assert_allclose(found[:3], np.full(3, (first + 0.5 * 3 - 1) / 3))
-    np.testing.assert_allclose(found[3], second + 0.5 * 1 - 1)
-    assert found[4] == 0
-    assert np.isnan(of_span[4])
+
+
+def test_a_stretch_has_the_mean_of_the_spans_that_are_in_it():
+    nan = np.nan
+    odds = (np.array([1.0, 3.0, 5.0, -4.0, -6.0]), np.array([9.0, 2.0, -3.0, nan, nan]))
+    spans = SpanOdds(np.array([0, 4, 8, 12, 16]), np.full(5, 4), odds)
+    first, size = np.array([0, 13]), np.array([13, 7])
+    # The fourth span has its middle window in the second stretch.
+    found = spans.of_stretches(first, size)
+    np.testing.assert_allclose(found, [((1 + 3 + 5) / 3 + 9) / 2, -5.0])
+    within = spans.of_stretches(np.array([0, 5, 6]), np.array([5, 1, 14]))
+    assert within[1] == 3.0
 
 
 def test_a_bundle_without_genes_has_no_spans(run):

@@ -109,17 +109,27 @@ def test_viruses_are_whole_records_and_stretches_of_proviruses_in_input_order(in
     one, start, end = (np.array(values) for values in ([1, 1], [99, 0], [120, 4]))
     inserted = Regions(np.zeros_like(one), start, end, one > 0, one, one, one, one, one / 4)
     viral = np.array([False, True, False, False, True])
-    write_viruses(tmp_path / "v.fasta", index, viral, np.linspace(0, 1, 5), inserted)
+    topology = np.array([1, 0, 0, 0, 2], np.uint8)
+    write_viruses(tmp_path / "v.fasta", index, viral, np.linspace(0, 1, 5), inserted, topology)
     assert (tmp_path / "v.fasta").read_text().splitlines() == [
-        ">a:1-4 kind=provirus probability=0.2500 start=1 end=4 length=4 file=records.fa record=1",
+        (
+            ">a:1-4 kind=provirus probability=0.2500 start=1 end=4 topology=provirus_candidate "
+            "length=4 file=records.fa record=1"
+        ),
         "ACGT",
         (
-            ">a:100-120 kind=provirus probability=0.2500 start=100 end=120 length=21 "
-            "file=records.fa record=1"
+            ">a:100-120 kind=provirus probability=0.2500 start=100 end=120 "
+            "topology=provirus_candidate length=21 file=records.fa record=1"
         ),
         "TACGTACGTACGTACGTACGT",
-        ">b%1B[31m kind=virus probability=0.2500 start=1 end=3 length=3 file=records.fa record=2",
+        (
+            ">b%1B[31m kind=virus probability=0.2500 start=1 end=3 topology=NA length=3 "
+            "file=records.fa record=2"
+        ),
         "ACG",
-        ">unnamed_5 kind=virus probability=1.0000 start=1 end=7 length=7 file=records.fa record=5",
+        (
+            ">unnamed_5 kind=virus probability=1.0000 start=1 end=7 topology=DTR length=7 "
+            "file=records.fa record=5"
+        ),
         "GATTACA",
     ]

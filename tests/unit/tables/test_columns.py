@@ -11,6 +11,7 @@ from programs import load_script
 from samples import read_table
 
 from virnucpro.api.tables import read_predictions
+from virnucpro.classifier.calibration import Preset
 from virnucpro.classifier.consensus import Call
 from virnucpro.classifier.decision import Flag, Reason, RecordCalls
 from virnucpro.tables import cells, write
@@ -109,7 +110,9 @@ def test_calls_are_written_with_names(run, scores_of, tmp_path):
         Flag.LOW_COMPLEXITY | Flag.UNUSUAL_GC,
     ]
     call = np.full(n, Call.AMBIGUOUS, np.uint8)
-    calls = RecordCalls(call, probability, probability, fdr, tier, reason, flags, None)
+    calls = RecordCalls(
+        call, probability, probability, fdr, tier, reason, flags, None, Preset(0.5, 0.5)
+    )
     sources, classes = np.array([1, 0, 2, -1, 0] + [-1] * (n - 5)), ("host", "phage", "RNA virus")
     scores = scores_of(run.index, run.coverage, calls=calls, sources=sources, classes=classes)
     write_table(tmp_path / "out.tsv", Predictions, scores)

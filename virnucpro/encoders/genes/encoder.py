@@ -19,6 +19,10 @@ from virnucpro.errors import BundleError
 
 MOST_SPANS: Final = 32_000 // SPAN
 """Spans of the longest piece of the published bundles."""
+SCALES: Final = (1, 3)
+"""Numbers of neighbouring spans that are judged together."""
+N_LOGITS: Final = sum(MOST_SPANS - scale + 1 for scale in SCALES)
+"""Logits of the parts of a piece: those of all single spans, then of three spans from each on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,10 @@ class GenesEncoder(LettersEncoder):
     def judging(self, judge: Callable[[Float32Array], Float32Array]) -> Self:
         """Return the encoder whose vectors end with the logits of the spans of a piece.
 
-        There are `MOST_SPANS`; those that a piece lacks are 0, and so are all of a piece with one.
+        There are `N_LOGITS`; those that a piece lacks are 0, and so are all of a piece of fewer
+        spans than the last of `SCALES`: it is no part of a record that is divided.
         """
-        return replace(self, dim=self.dim + MOST_SPANS, judge=judge)
+        return replace(self, dim=self.dim + N_LOGITS, judge=judge)
 
     def start(self, batch: list[bytes]) -> Callable[[], Float32Array]:
         """Return a function that returns the vectors, (n, dim) float32."""
@@ -53,15 +58,19 @@ class GenesEncoder(LettersEncoder):
         return lambda: vectors
 
     def _logits(self, sums: Int32Array, counts: IntArray) -> Float32Array:
-        """Return the logits of the spans of each piece, ``(n, MOST_SPANS)``."""
+        """Return the logits of the spans of each piece, ``(n, N_LOGITS)``."""
         assert self.judge is not None
         owner = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-        own = np.flatnonzero((counts[owner] > 1) & (place < MOST_SPANS))
-        logits = np.zeros((len(counts), MOST_SPANS), np.float32)
-        if len(own):
-            inputs = vectors_of(sums[own], self.means)[:, :N_INPUTS]
-            logits[owner[own], place[own]] = self.judge(inputs)
+        n_spans = np.where(counts < SCALES[-1], 0, np.minimum(counts, MOST_SPANS))[owner]
+        logits, column = np.zeros((len(counts), N_LOGITS), np.float32), 0
+        for scale in SCALES:
+            first = np.flatnonzero(place + scale <= n_spans)
+            if len(first):
+                joined = sum((sums[first + shift] for shift in range(1, scale)), sums[first])
+                inputs = vectors_of(joined, self.means)[:, :N_INPUTS]
+                logits[owner[first], column + place[first]] = self.judge(inputs)
+            column += MOST_SPANS - scale + 1
         return logits
 
 

@@ -14,8 +14,9 @@ from virnucpro.report.reading.facts import REGION_COLUMNS, RunFacts
 from virnucpro.report.reading.records import RecordTable, read_tracks
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.cells import NA
-from virnucpro.tables.columns import CALL_NAMES, PROVIRUS, Predictions, RegionTable
+from virnucpro.tables.columns import CALL_NAMES, Predictions, RegionTable
 from virnucpro.tables.schema import Block, Column, Values
+from virnucpro.tables.source import PROVIRUS
 
 _POINTS: Final = 400
 _MAPPED: Final = 100_000

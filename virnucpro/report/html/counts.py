@@ -10,8 +10,8 @@ from virnucpro.report.html.wording import REASONS, STATUSES
 from virnucpro.report.reading.facts import RunFacts
 from virnucpro.report.reading.records import RecordTable
 from virnucpro.tables.cells import NA
-from virnucpro.tables.columns import CALL_NAMES, PROVIRUS
-from virnucpro.tables.source import LENGTH_CLASSES, length_class
+from virnucpro.tables.columns import CALL_NAMES
+from virnucpro.tables.source import LENGTH_CLASSES, PROVIRUS, length_class
 
 COLOURS: Final = {
     "viral": "#c8334f",
