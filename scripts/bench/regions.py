@@ -5,11 +5,15 @@ phage), at a random place and strand. `virnucpro predict` divides them, and its 
 compared with the truth. Whole phages without a host should not be divided. Rivals are computed from
 the same window scores: maximal-scoring segments (Ruzzo and Tompa 1999), and each window by itself.
 
+With --curated, also a genome with a table of its prophages (accession, start, end; 1-based), with
+--viruses whole viruses, which should stay whole, and with --hosts sequences without viruses.
+
 Regions of phage_like_regions.bed are neither viral nor non-viral here. Other prophages of the hosts
 are not marked and count as errors. Intervals: bootstrap over hosts and phages at once.
 
     python scripts/bench/regions.py --genomes ../shared/genomes --genomes ../shared/genomes-2 \
         [--split valid] [--bundle mini] [--figure docs/images/regions.png]
+        [--curated GENOME.fna PROPHAGES.tsv] [--viruses FASTA] [--hosts FASTA]
 """
 
 import argparse
@@ -396,6 +400,80 @@ def draw(path: Path, table: Table) -> None:
     figure.savefig(path, dpi=110)
 
 
+Region = tuple[int, int, bool]
+"""First base, from 0, last base, exclusive, and whether the state is viral."""
+
+
+def regions_of(fasta: Path, bundle: str) -> tuple[dict[str, str], dict[str, list[Region]]]:
+    """Return calls and stretches of the sequences of a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDirectory(Path(folder) / "run")
+        command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", run.root, "-q"]
+        subprocess.run([*command, "--bundle", bundle, "--no-report"], check=True)
+        with run.predictions.open(newline="", encoding="utf-8") as stream:
+            calls = {row["seq_name"]: row["call"] for row in csv.DictReader(stream, delimiter="\t")}
+        found = defaultdict(list)
+        with run.regions.open(newline="", encoding="utf-8") as stream:
+            for row in csv.DictReader(stream, delimiter="\t"):
+                place = int(row["start"]) - 1, int(row["end"]), row["state"] == "viral"
+                found[row["seq_name"]].append(place)
+    return calls, found
+
+
+def report_curated(fasta: Path, table: Path, bundle: str) -> None:
+    """Print how many curated prophages are at least half covered, base recall and precision."""
+    _, found = regions_of(fasta, bundle)
+    truth = defaultdict(list)
+    with table.open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream, delimiter="\t"):
+            truth[row["accession"]].append((int(row["start"]) - 1, int(row["end"])))
+    covered = hit = viral_bases = 0
+    for name, regions in found.items():
+        viral = np.zeros(max(end for _, end, _ in regions), np.bool_)
+        for low, high, is_viral in regions:
+            viral[low:high] = is_viral
+        inserts = truth[name.partition(".")[0]]
+        covered += sum(2 * viral[low:high].sum() >= high - low for low, high in inserts)
+        hit += sum(int(viral[low:high].sum()) for low, high in inserts)
+        viral_bases += int(viral.sum())
+    n, n_bases = sum(map(len, truth.values())), sum(b - a for v in truth.values() for a, b in v)
+    print(
+        f"\n{fasta.name}: {covered} of {n} prophages half covered, base recall "
+        f"{hit / n_bases:.2f}, precision {hit / max(viral_bases, 1):.2f}"
+    )
+
+
+def report_viruses(fasta: Path, bundle: str) -> None:
+    """Print which share of the bases of viruses called viral is kept."""
+    calls, found = regions_of(fasta, bundle)
+    viral = {name: found[name] for name, call in calls.items() if call == "viral" and found[name]}
+    cut = {name: sum(b - a for a, b, kept in one if not kept) for name, one in viral.items()}
+    total = sum(b - a for one in viral.values() for a, b, _ in one)
+    print(
+        f"\n{fasta.name}: {len(viral)} viruses with stretches, {sum(map(bool, cut.values()))} cut, "
+        f"{1 - sum(cut.values()) / max(total, 1):.4f} of the bases kept"
+    )
+
+
+def report_hosts(fasta: Path, masked: Mapping[str, Spans], bundle: str) -> None:
+    """Print viral stretches per Mb; without those of which 30 % are known phage-like regions."""
+    calls, found = regions_of(fasta, bundle)
+    false = [
+        high - low
+        for name, regions in found.items()
+        for low, high, viral in regions
+        if viral and calls[name] != "viral"
+        if not any(min(high, b) - max(low, a) > 0.3 * (high - low) for a, b in masked.get(name, []))
+    ]
+    total = sum(max(b for _, b, _ in regions) for regions in found.values())
+    print(
+        f"\n{fasta.name}: {1e6 * len(false) / max(total, 1):.2f} viral stretches per Mb of "
+        f"sequences that are not viral, longest {max(false, default=0):,} bases, "
+        f"{sum(length > 40_000 for length in false)} above 40 kb; "
+        f"{sum(call == 'viral' for call in calls.values())} of {len(calls)} sequences viral"
+    )
+
+
 def main() -> None:
     """Make the chimeras, predict them, print and draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -407,11 +485,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=4, help="chimeras of each host and class")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--figure", type=Path, metavar="PNG")
+    parser.add_argument("--curated", type=Path, nargs=2, metavar=("FASTA", "TSV"))
+    parser.add_argument("--viruses", type=Path, action="append", default=[], metavar="FASTA")
+    parser.add_argument("--hosts", type=Path, action="append", default=[], metavar="FASTA")
+    text = "further phage-like regions: columns name, record, start, end"
+    parser.add_argument("--exclude", type=Path, action="append", default=[], help=text)
     given = parser.parse_args()
     names = set(given.names.read_text().split()) if given.names else None
-    beds = (folder / "phage_like_regions.bed" for folder in given.genomes)
-    masked = {}
-    for bed in filter(Path.exists, beds):
+    beds = [folder / "phage_like_regions.bed" for folder in given.genomes]
+    masked: dict[str, Spans] = {}
+    for bed in filter(Path.exists, beds + given.exclude):
         rows = (line.split("\t") for line in bed.read_text().splitlines())
         for _, record, low, high in rows:
             masked.setdefault(record, []).append((int(low), int(high)))
@@ -437,6 +520,12 @@ def main() -> None:
     }
     table = report(outcomes, given.seed)
     report_whole(spans, whole_phages(genomes))
+    if given.curated:
+        report_curated(*given.curated, given.bundle)
+    for fasta in given.viruses:
+        report_viruses(fasta, given.bundle)
+    for fasta in given.hosts:
+        report_hosts(fasta, masked, given.bundle)
     if given.figure:
         draw(given.figure, table)
 

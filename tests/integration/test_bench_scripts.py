@@ -30,7 +30,8 @@ CASES = {
     "outputs": "--records 100",
     "overhead": "--records 20 --turns 1",
     "prepare": "--bases 2e4 --reference-bases 1e4",
-    "regions": "--genomes {shared}/genomes --repeats 1",
+    "regions": "--genomes {shared}/genomes --repeats 1 "
+    f"--viruses {ROOT}/tests/data/example.fa --hosts {ROOT}/tests/data/example.fa",
     "startup": "--repeats 1",
     "tokenisers": f"--sequences 20 --turns 1 --tokenizer {TOKENIZER}",
 }

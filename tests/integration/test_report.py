@@ -1,5 +1,6 @@
 """report.html and the files for MultiQC, from the command line; the page itself: tests/browser."""
 
+import itertools
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from cases import slow
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.errors import UsageError
-from virnucpro.report.html import page
+from virnucpro.report.html import best, page
 from virnucpro.run.report import plot_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.tables.source import LENGTH_CLASSES
@@ -84,7 +85,8 @@ def test_the_report_counts_what_the_table_has(run, tables):
     assert sum(map(sum, data["score"].values())) == sum(row["score"] != "NA" for row in rows)
     track = data["tracks"][0]
     assert track["name"] in {row["seq_name"] for row in rows}
-    assert len(track["scores"]) == min(track["windows"], 400)
+    [row] = track["rows"]
+    assert len(row["scores"]) == min(track["windows"], 400)
 
 
 def test_the_report_uses_words_that_virologists_know(run):
@@ -386,9 +388,10 @@ def test_provirus_candidates_have_half_of_the_tracks_and_the_first_regions(run, 
     shown = data["regions"]
     assert shown["topology"][:34] == ["provirus_candidate"] * 34
     assert {*shown["topology"][34:]} == {None}
-    assert shown["state"][:34] == ["viral"] * 17 + ["non-viral"] * 17
-    assert shown["probability"][16:18] == [0.9, None]
-    assert shown["score"][34:] == sorted(shown["score"][34:], reverse=True)
+    assert shown["state"][:34] == ["non-viral", "viral"] * 17
+    assert shown["start"][:34] == [1, 51] * 17
+    for part in (shown["record"][:34], shown["record"][34:]):
+        assert list(map(int, part)) == sorted(map(int, part))
 
 
 def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
@@ -404,9 +407,8 @@ def test_several_samples_are_in_one_order_of_evidence(run, tmp_path):
     assert best == sorted(best, reverse=True)
     assert [one["sample"] for one in tracks[:2]] == ["a", "b"]
     shown = data["regions"]
-    assert set(shown["sample"][:3]) == {"a", "b"}
+    assert shown["sample"][:6] == ["a"] * 2 + ["b"] * 4
     assert shown["topology"][:6] == ["provirus_candidate"] * 6
-    assert shown["score"][6:] == sorted(shown["score"][6:], reverse=True)
     records = data["records"]
     viral = [
         p for p, c in zip(records["probability"], records["call"], strict=True) if c == "viral"
@@ -566,3 +568,52 @@ def test_a_report_replaces_no_file_of_a_launch(name, run, tmp_path, capsys):
     assert f"{folder / name} is a file of a launch" in capsys.readouterr().err
     assert (folder / name).read_bytes() == before
     assert main([*words, str(folder / "all.html")]) == 0
+
+
+@pytest.mark.usefixtures("fonts")
+def test_a_part_of_a_sequence_is_drawn(run, tmp_path, monkeypatch, called, tables):
+    row = tables(run.predictions)[0]
+    drawn, command = [], ("plot", run.root, row["seq_name"], "-o", tmp_path / "x.png")
+    last = int(row["length"])
+    for words, wanted in (
+        (("--start", "11", "--end", "200"), (10, 200)),
+        (("--start", "11"), (10, last)),
+        (("--end", last + 1), (0, last)),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr("virnucpro.report.plots._save", lambda figure, _: drawn.append(figure))
+            assert main([*map(str, (*command, *words))]) == 0
+        assert drawn[-1].axes[0].get_xlim() == wanted
+    printed = called(*command, "--start", last + 1, code=64).stderr
+    assert f"nothing to draw from base {last + 1:,} to {last:,} of {last:,}" in printed
+    printed = called("plot", run.root, "--start", 5, "-o", tmp_path / "x.png", code=64).stderr
+    assert "--start and --end need the name of a sequence" in printed
+
+
+def test_a_genome_is_drawn_in_rows_with_genes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("virnucpro.report.html.best._ROW", 500)
+    copy = copied(run, tmp_path)
+    assert main(["report", str(copy.root), "-q"]) == 0
+    tracks = data_of(copy.report)["tracks"]
+    long = [one for one in tracks if len(one["rows"]) > 1]
+    assert long
+    for one in long:
+        bounds = [(row["start"], row["end"]) for row in one["rows"]]
+        assert bounds[0][0] == 0
+        assert bounds[-1][1] == one["length"]
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
+        for (start, end), row in zip(bounds, one["rows"], strict=True):
+            assert all(start < gene[1] and gene[0] <= end + 3 for gene in row["genes"])
+            assert all(start < last and first <= end for first, last, _ in row["regions"])
+    assert any(row["genes"] for one in long for row in one["rows"][1:])
+
+
+def test_of_a_long_chromosome_the_rows_with_viral_regions_are_drawn():
+    length, viral = 100_000_000, (52_000_001, 52_600_000, "viral")
+    regions = [(1, 52_000_000, "non-viral"), viral, (52_600_001, length, "non-viral")]
+    rows = [(52_000_000, 52_500_000), (52_500_000, 53_000_000)]
+    assert best._parts(length, regions, 12_000_000) == rows
+    assert best._parts(length, regions, 500_000) == [(0, length)]
+    assert best._parts(length, [], 12_000_000) == [(0, length)]
+    assert len(best._parts(length, [(1, length, "viral")], 12_000_000)) == 12
+    assert best._parts(400_000, regions, 0) == [(0, 400_000)]

@@ -182,6 +182,8 @@ class Result(RunOutput):
         *,
         file: str | None = None,
         record: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
     ) -> Path:
         """Draw the scores of all sequences, or those of the windows of one, and return the path.
 
@@ -196,6 +198,8 @@ class Result(RunOutput):
             distribution of the scores of all sequences.
         file, record
             Input file of the sequence and its number in this file, from 1, where names are equal.
+        start, end
+            First and last base to draw, from 1; None: those of the sequence.
 
         Raises
         ------
@@ -205,8 +209,10 @@ class Result(RunOutput):
         RunError, StoreError
             If the tables of the run are missing or damaged, or the file cannot be written.
         """
-        with errors_in_python({f"--{name}": Keyword(name) for name in ("file", "record")}):
-            plot_run(self._run().root, Path(path), name, file=file, record=record)
+        words = ("file", "record", "start", "end")
+        with errors_in_python({f"--{word}": Keyword(word) for word in words}):
+            folder, place = self._run().root, (start, end)
+            plot_run(folder, Path(path), name, file=file, record=record, place=place)
         return Path(path)
 
     def rescore(

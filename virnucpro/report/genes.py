@@ -61,11 +61,17 @@ def _frames_with(bases: bytes, letters: bytes) -> ByteArray:
     return Spans.of([_AMBIGUOUS.sub(lambda found: found[0].translate(bases), letters)]).frames
 
 
-def genes_of_record(index: SequenceIndex, record: int) -> Iterator[tuple[int, Genes]]:
-    """Yield the genes whose left end is in each span of a record, and the base they count from."""
+def genes_of_record(
+    index: SequenceIndex, record: int, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, Genes]]:
+    """Yield the genes whose left end is in each span of a record, and the base they count from.
+
+    `first` and `last` are the bounds of a part of the record; None: its end.
+    """
     length = int(index.record_lengths[record])
-    for start in range(0, length, _SPAN):
-        offset, end = max(start - _MARGIN, 0), min(start + _SPAN, length)
+    last = length if last is None else last
+    for start in range(first, last, _SPAN):
+        offset, end = max(start - _MARGIN, 0), min(start + _SPAN, last)
         letters = index.record_sequence(record, offset, min(end + _MARGIN, length))
         span = Spans.of([letters])
         scored = span.scored(_codon_scores())

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from virnucpro.errors import UsageError
 from virnucpro.report.html.best import record_rows, regions_by_record
 from virnucpro.report.html.counts import BINS, COLOURS, histogram
 from virnucpro.report.output_file import write_output
@@ -55,38 +56,49 @@ def plot_scores(facts: RunFacts, path: Path) -> None:
     _save(figure, path)
 
 
-def plot_record(facts: RunFacts, record: int, path: Path) -> None:
+def plot_record(
+    facts: RunFacts, record: int, path: Path, place: tuple[int | None, int | None] = (None, None)
+) -> None:
     """Draw the scores of the windows of one record along it, with its call and regions.
 
     Parameters
     ----------
     record
         Number of the row in predictions.tsv, from 0.
+    place
+        First and last base to draw, from 1; None: those of the record.
 
     Raises
     ------
+    UsageError
+        If the first base is not before the last one, or behind the record.
     StoreError
         If windows.tsv is missing or damaged.
     RunError
         If the file cannot be written.
     """
     row = record_rows(facts, np.array([record]))
+    length = row["length"][0]
+    first, last = place[0] or 1, min(place[1] or length, length)
+    if first >= last:
+        raise UsageError(f"nothing to draw from base {first:,} to {last:,} of {length:,}")
     (track,) = read_tracks(facts.windows, facts.records, np.array([record]))
     figure = Figure(figsize=(9.0, 2.8), layout="constrained")
     axes = figure.subplots()
-    _draw_windows(axes, track)
+    shown = (np.asarray(track["end"]) >= first) & (np.asarray(track["start"]) <= last)
+    _draw_windows(axes, {name: np.asarray(values)[shown] for name, values in track.items()})
     strips = regions_by_record(facts.regions).get((row["file"][0], row["record"][0]), ())
-    for start, end, state in strips:
+    for low, high, state in strips:
         colour = COLOURS.get(state, COLOURS["not_scored"])
-        axes.barh(_STRIP, end - start + 1, 0.12, start - 1, color=colour, lw=0)
+        axes.barh(_STRIP, high - low + 1, 0.12, low - 1, color=colour, lw=0)
     kind = "score" if row["probability"][0] is None else "probability"
     value = "NA" if row[kind][0] is None else f"{row[kind][0]:.4f}"
-    length, call = row["length"][0], row["call"][0].replace("_", " ")
+    call = row["call"][0].replace("_", " ")
     name = row["seq_name"][0]
     gap = "\n" if len(name) > _LONG_NAME else ": "
     axes.spines[["top", "right"]].set_visible(False)
     axes.set(
-        xlim=(0, length),
+        xlim=(first - 1, last),
         ylim=(-0.24 if strips else 0, 1),
         xlabel="position (bases)",
         ylabel="window score",

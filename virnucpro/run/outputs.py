@@ -263,6 +263,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         rejected=coverage.rejected_paths,
         expectation=scores.calls.expectation,
         proviruses=int(scores.provirus.sum()) if predicts else 0,
+        inserted=len(scores.inserted.record) if predicts else 0,
     )
 
 

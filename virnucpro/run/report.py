@@ -120,6 +120,7 @@ def plot_run(
     *,
     file: str | None = None,
     record: int | None = None,
+    place: tuple[int | None, int | None] = (None, None),
 ) -> None:
     """Draw the scores of a run of predict, or the window scores of one sequence.
 
@@ -130,6 +131,8 @@ def plot_run(
     name, file, record
         Name of the sequence; its input file and its number in this file, from 1, where names are
         equal. Without name and record: all sequences.
+    place
+        First and last base of the part of the sequence to draw, from 1; None: its ends.
 
     Raises
     ------
@@ -150,9 +153,12 @@ def plot_run(
     refuse_run_files(output, [folder])
     facts = _facts(run, sample_names([folder])[0])
     if name is None and record is None:
+        if any(place):
+            raise UsageError("--start and --end need the name of a sequence, or --record")
         plot_scores(facts, output)
     else:
-        plot_record(facts, find_record(facts.records.table, name, file, record), output)
+        row = find_record(facts.records.table, name, file, record)
+        plot_record(facts, row, output, place)
 
 
 def _facts(run: RunDirectory, sample: str) -> RunFacts:

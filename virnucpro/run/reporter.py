@@ -296,7 +296,13 @@ def summary(outcome: "Outcome") -> Iterator[str]:
         parts = [f"{outcome.records.get('scored', 0):,} with a vector"]
         what = "without a vector"
     parts += [f"{left:,} {what} ({reasons})"] if left else []
-    provirus = f"; {outcome.proviruses:,} with a provirus" if outcome.proviruses else ""
+    provirus = ""
+    if outcome.proviruses:
+        noun = "provirus" if outcome.inserted == 1 else "proviruses"
+        provirus = f"; {outcome.inserted:,} {noun} in {outcome.proviruses:,}"
+        if not outcome.calls.get("viral"):
+            yield f"no sequence is viral{provirus}"
+            provirus = ""
     yield f"{sequences}: {', '.join(parts)}{provirus}" if total else "0 sequences"
     if outcome.rule not in ("", CallOptions().text):
         yield f"rule of the calls: {outcome.rule}"

@@ -249,6 +249,8 @@ class Outcome:
         Rule of the calls in words; "" for a run without a classifier.
     proviruses
         Number of provirus candidates: records with viral and non-viral stretches.
+    inserted
+        Number of viral stretches of these records.
     expectation
         Assumed prevalence and expected number of false calls; None without a calibration or a
         scored record.
@@ -287,6 +289,7 @@ class Outcome:
     rejected: tuple[Path, ...] = ()
     expectation: Expectation | None = None
     proviruses: int = 0
+    inserted: int = 0
 
     @property
     def complete(self) -> bool:

@@ -175,10 +175,19 @@ def test_the_last_line_names_the_file_to_take_on(calls, proviruses, named):
 
 
 def test_the_summary_counts_proviruses():
-    counted = replace(outcome({"scored": 3}, {"viral": 1, "non-viral": 2}), proviruses=2)
+    found = {"proviruses": 2, "inserted": 5}
+    counted = replace(outcome({"scored": 3}, {"viral": 1, "non-viral": 2}), **found)
     assert next(summary(counted)) == (
-        "3 sequences: 1 viral, 2 non-viral, 0 ambiguous; 2 with a provirus"
+        "3 sequences: 1 viral, 2 non-viral, 0 ambiguous; 5 proviruses in 2"
     )
+
+
+def test_the_summary_of_a_bacterium_begins_with_its_proviruses():
+    none_viral = replace(outcome({"scored": 3}, {"non-viral": 3}), proviruses=1, inserted=15)
+    assert list(summary(none_viral))[:2] == [
+        "no sequence is viral; 15 proviruses in 1",
+        "3 sequences: 0 viral, 3 non-viral, 0 ambiguous",
+    ]
 
 
 def test_the_summary_names_another_rule_than_the_default():

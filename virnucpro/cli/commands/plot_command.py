@@ -24,6 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", type=positive, metavar="N", help=text)
     text = "input file of the sequence, as in the column file of predictions.tsv"
     parser.add_argument("--file", metavar="NAME", help=text)
+    for name, what in (("start", "first"), ("end", "last")):
+        text = f"{what} base of the part of the sequence to draw, from 1; default: all"
+        parser.add_argument(f"--{name}", type=positive, metavar="BASE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from virnucpro.run.report import plot_run
 
     given = arguments
-    plot_run(given.run_folder, given.output, given.name, file=given.file, record=given.record)
+    which = {"file": given.file, "record": given.record, "place": (given.start, given.end)}
+    plot_run(given.run_folder, given.output, given.name, **which)
     say(f"written: {given.output}")
     return ExitCode.OK

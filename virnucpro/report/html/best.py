@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +20,13 @@ from virnucpro.tables.schema import Block, Column, Values
 from virnucpro.tables.source import PROVIRUS
 
 _POINTS: Final = 400
-_MAPPED: Final = 100_000
-"""Maximum bases of a record whose genes are drawn."""
+_ROW: Final = 500_000
+_ROWS: Final = 12
+_DRAWN: Final = 24 * _ROW
+"""Bases of a row of a drawing, rows of a record, and bases of all drawings with genes of a run."""
 _LONGEST: Final = 80
+Regions = list[tuple[Any, ...]]
+"""Start, end and state of the regions of a record, by place."""
 
 
 def shown(name: str) -> str:
@@ -50,12 +55,8 @@ def track_rank(entry: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def region_rank(row: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the place of a row of `region_rows` among those of all runs.
-
-    Regions of provirus candidates are first, then viral ones, by score, then by length.
-    """
-    score = -1.0 if row["score"] is None else row["score"]
-    return row["topology"] != PROVIRUS, row["state"] != "viral", -score, -row["length"]
+    """Return the place of a row of `region_rows` among those of all runs, which are in order."""
+    return (row["topology"] != PROVIRUS,)
 
 
 def record_rows(facts: RunFacts, numbers: IntArray) -> dict[str, list[Any]]:
@@ -84,7 +85,7 @@ def record_tracks(
     `ranking` is the result of `ranked_records`.
 
     Records with both kinds of regions come first, on half of the tracks at most, then those with
-    more than one window. A long record is averaged over 400 stretches.
+    more than one window. A row of a drawing is averaged over 400 stretches.
     """
     table = facts.records
     windows, known = table.numbers["n_windows"][ranking], np.isfinite(table.evidence[ranking])
@@ -100,10 +101,13 @@ def record_tracks(
         return [], f"The scores of the windows cannot be shown: {error}"
     regions = regions_by_record(facts.regions)
     rows = record_rows(facts, chosen)
-    entries = []
+    entries, room = [], _DRAWN
     cells_of = zip(*rows.values(), strict=True)
     for record, row, track in zip(chosen.tolist(), cells_of, tracks, strict=True):
         cells = dict(zip(rows, row, strict=True))
+        own = regions.get((cells["file"], cells["record"]), [])
+        parts = _parts(cells["length"], own, room)
+        room -= sum(end - start for start, end in parts if end - start <= _ROW)
         entries.append(
             {
                 "sample": facts.sample,
@@ -114,18 +118,45 @@ def record_tracks(
                 "source": cells["likely_source"] or NA,
                 "topology": cells["topology"] or NA,
                 "windows": len(track["start"]),
-                "regions": regions.get((cells["file"], cells["record"]), [])[:_POINTS],
-                "genes": _gene_map(facts.index, record) if cells["length"] <= _MAPPED else [],
-                **_points(track),
+                "rows": [_row(facts.index, record, *part, own, track) for part in parts],
             }
         )
     return entries, ""
 
 
-def _gene_map(index: SequenceIndex | None, record: int) -> list[tuple[int, int, int]]:
-    """Return first and last base (1-based) and strand (1 or -1) of the genes of a record."""
+def _parts(length: int, regions: Regions, room: int) -> list[tuple[int, int]]:
+    """Return start and end of the rows in which a record is drawn; one if they exceed `room`."""
+    parts = [(start, min(start + _ROW, length)) for start in range(0, length, _ROW)]
+    if len(parts) > _ROWS:
+        viral = [(start, end) for start, end, state in regions if state == "viral"]
+        hits = [any(a <= end and b > start for a, b in viral) for start, end in parts]
+        parts = [*compress(parts, hits)][:_ROWS]
+    return parts if 0 < len(parts) * _ROW <= max(room, _ROW) else [(0, length)]
+
+
+def _row(
+    index: SequenceIndex | None, record: int, start: int, end: int, regions: Regions, track: Block
+) -> dict[str, Any]:
+    """Return windows, regions and genes of a part of a record; genes of one row only."""
+    inside = (np.asarray(track["start"]) <= end) & (np.asarray(track["end"]) > start)
+    shown_regions = [
+        (max(a, start + 1), min(b, end), state) for a, b, state in regions if a <= end and b > start
+    ]
+    return {
+        "start": start,
+        "end": end,
+        "regions": shown_regions[:_POINTS],
+        "genes": _gene_map(index, record, start, end) if end - start <= _ROW else [],
+        **_points({name: np.asarray(track[name])[inside] for name in ("start", "end", "score")}),
+    }
+
+
+def _gene_map(
+    index: SequenceIndex | None, record: int, start: int, end: int
+) -> list[tuple[int, int, int]]:
+    """Return first and last base (1-based) and strand (1 or -1) of the genes in a part."""
     found: list[tuple[int, int, int]] = []
-    for offset, genes in genes_of_record(index, record) if index else ():
+    for offset, genes in genes_of_record(index, record, start, end) if index else ():
         starts, ends = gene_bounds(genes)
         strands = np.where(genes.reverse, -1, 1)
         columns = (starts + offset + 1, ends + offset, strands)
@@ -133,9 +164,9 @@ def _gene_map(index: SequenceIndex | None, record: int) -> list[tuple[int, int, 
     return found
 
 
-def regions_by_record(regions: Block | None) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+def regions_by_record(regions: Block | None) -> dict[tuple[str, int], Regions]:
     """Return start, end and state of the regions of each record, by its file and number."""
-    grouped: dict[tuple[str, int], list[tuple[Any, ...]]] = defaultdict(list)
+    grouped: dict[tuple[str, int], Regions] = defaultdict(list)
     names = ("file", "record", "start", "end", "state")
     columns = (np.asarray(regions[name], object).tolist() for name in names) if regions else ()
     for file, record, *region in zip(*columns, strict=True):
@@ -163,7 +194,10 @@ def _points(track: Block) -> dict[str, list[Any]]:
 
 
 def region_rows(facts: RunFacts, number: int) -> dict[str, list[Any]]:
-    """Return the columns of the table of regions: the first ones in the order of `region_rank`."""
+    """Return the columns of the table of regions, by place; those of provirus candidates first.
+
+    If there are more than `number`, then viral ones, by score and length, are chosen.
+    """
     regions = facts.regions or dict.fromkeys(REGION_COLUMNS, np.empty(0))
     candidates = np.flatnonzero(facts.records.having("topology", PROVIRUS))
     named = facts.records.table.rows(candidates, ("file", "record"))
@@ -177,7 +211,8 @@ def region_rows(facts: RunFacts, number: int) -> dict[str, list[Any]]:
         state != "viral",
         ~both,
     )
-    first = np.lexsort(order)[:number]
+    first = np.sort(np.lexsort(order)[:number])
+    first = first[np.argsort(~both[first], kind="stable")]
     columns = {
         name: _plain(RegionTable.columns[name], np.asarray(values, object)[first])
         for name, values in regions.items()

@@ -67,7 +67,10 @@ def answer(samples: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> t
     else:
         shown = bases(totals["bases"])
         head = f"None of {_sequences(total)}{where} is called viral ({shown} of sequence)."
-    if provirus:
+        if provirus:
+            verb = "has a provirus candidate" if provirus == 1 else "have provirus candidates"
+            head = f"{provirus:,} of {_sequences(total)}{where} {verb}, none is called viral."
+    if provirus and viral:
         head += f" {_sequences(provirus)} with a provirus candidate."
     rest = []
     known = [sample for sample in samples if sample["expected"]]

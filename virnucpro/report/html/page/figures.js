@@ -84,7 +84,7 @@
   if (data.score) figure(document.getElementById("score-figure"), histogram(data.score, "mean score of the windows", data.calibrated ? null : data.threshold), "Number of sequences by score");
 
   // One track for each of the best records.
-  const track = (one) => (width) => {
+  const track = (whole) => (width) => whole.rows.map((one) => {
     const points = one.starts.map((start, i) => ({ start: start - 1, end: one.ends[i], score: one.scores[i] }));
     const known = points.filter((point) => point.score != null);
     // Neighbouring windows overlap by some bases: a bar ends where the next begins.
@@ -92,7 +92,7 @@
     const strip = one.regions.map(([start, end, state]) => ({ start: start - 1, end, state }));
     // Genes: forward ones above, reverse ones below; each ends in a point.
     const low = strip.length ? -0.62 : -0.34;
-    const point = 12 * one.length / width;
+    const point = 12 * (one.end - one.start) / width;
     const genes = one.genes.flatMap(([start, end, strand], gene) => {
       const [middle, half] = [low + (strand > 0 ? 0.2 : 0.07), 0.06];
       const [back, front] = strand > 0 ? [start - 1, end] : [end, start - 1];
@@ -103,7 +103,7 @@
     const bottom = genes.length ? low : strip.length ? -0.3 : 0;
     return Plot.plot({
       width, height: 98 + (strip.length ? 24 : 0) + (genes.length ? 28 : 0), marginLeft: 34, marginRight: 20, marginTop: 8, marginBottom: 24, style,
-      x: { domain: [0, one.length], label: null, tickFormat: bases, ticks: width / 110 },
+      x: { domain: [one.start, one.end], label: null, tickFormat: bases, ticks: width / 110 },
       y: { domain: [bottom, 1], label: null, ticks: [0, 0.5, 1] },
       marks: [
         Plot.ruleY([0.5, 1], { stroke: "var(--line)" }),
@@ -122,7 +122,7 @@
         }) : null,
       ],
     });
-  };
+  });
   const element = (name, text, css) => {
     const made = document.createElement(name);
     if (text != null) made.textContent = text;
