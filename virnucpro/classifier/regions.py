@@ -214,7 +214,7 @@ def _in_block(
     heads, sizes, odds = own.stretches(viral)
     record = chosen[owner[heads]]
     n_scored = own.total(np.isfinite(log_odds), heads)
-    probability = posterior(odds, share_of_stretches(calls.prevalence))
+    probability = posterior(odds + prior_odds(calls.prevalence, called)[owner[heads]], 0.5)
     with np.errstate(invalid="ignore"):
         score = own.total(window_calls.score[place], heads) / n_scored
         mean = own.total(log_odds, heads) / n_scored
@@ -282,20 +282,21 @@ class _Windows:
             ``(n_records,)``, which records are viral, and which are not divided.
         """
         owner, limits = self.owner, calls.limits
-        prevalence = share_of_stretches(calls.prevalence)
+        prior = prior_odds(calls.prevalence, called)
         viral = np.where(whole[owner], called[owner], viral)
 
         def states() -> tuple[IntArray, IntArray, IntArray, FloatArray, BoolArray]:
             heads, sizes, odds = self.stretches(viral)
-            doubtful = viral[heads] & ~(posterior(odds, prevalence) >= limits.viral)
-            return heads, sizes, owner[heads], odds, doubtful
+            record = owner[heads]
+            doubtful = viral[heads] & ~(posterior(odds + prior[record], 0.5) >= limits.viral)
+            return heads, sizes, record, odds, doubtful
 
         heads, sizes, record, odds, doubtful = states()
         while (doubtful & (np.bincount(record)[record] > 1)).any():
             # Its best windows found a stretch, and its genes as a whole may deny it.
             viral[np.repeat(doubtful, sizes)] = False
             heads, sizes, record, odds, doubtful = states()
-        host = (odds < _HOST_ODDS) & (posterior(odds, prevalence) < limits.non_viral)
+        host = (odds < _HOST_ODDS) & (posterior(odds + prior[record], 0.5) < limits.non_viral)
         host &= np.add.reduceat(self.bases, heads) >= _LEAST_HOST if len(heads) else False
         viral[np.repeat(called[record] & ~host, sizes)] = True
         heads, sizes, record, _, doubtful = states()
@@ -304,15 +305,21 @@ class _Windows:
         return np.where(one_state[owner], called[owner], viral)
 
 
-def share_of_stretches(prevalence: Prevalence | None) -> float:
-    """Return the prevalence of stretches: the given one, or an estimate from `PRIOR` to one half.
+def prior_odds(prevalence: Prevalence | None, called: BoolArray) -> FloatArray:
+    """Return the log odds, ``(n,)``, of the prevalence of stretches in records that are `called`.
 
-    The viral share of records says little of viruses inside of other sequences.
+    A given prevalence holds for all. The estimate, from `PRIOR` to one half, holds in viral
+    records. It says nothing of viruses inside of other sequences: their prevalence is `PRIOR`.
     """
     if prevalence is None:
-        return 0.5
+        return np.zeros(len(called))
+    estimate = min(max(prevalence.value, PRIOR), 0.5)
     given = prevalence.low == prevalence.high
-    return prevalence.value if given else min(max(prevalence.value, PRIOR), 0.5)
+    share = (
+        np.where(called, estimate, PRIOR) if not given else np.full(len(called), prevalence.value)
+    )
+    odds: FloatArray = np.log(share) - np.log1p(-share)
+    return odds
 
 
 def without_short_ends(viral: BoolArray, owner: IntArray) -> BoolArray:

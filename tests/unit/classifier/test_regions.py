@@ -14,7 +14,7 @@ from virnucpro.classifier.prevalence import PRIOR, Prevalence
 from virnucpro.classifier.regions import (
     evidence_of,
     find_regions,
-    share_of_stretches,
+    prior_odds,
     window_spans,
     without_short_ends,
 )
@@ -188,9 +188,12 @@ def test_a_viral_record_without_a_viral_stretch_is_whole():
 
 
 def test_stretches_have_a_prevalence_of_their_own_unless_it_is_given():
-    estimated = [Prevalence(value, value / 2, 1.5 * value, 9) for value in (0.001, 0.2, 0.9)]
-    assert [*map(share_of_stretches, estimated)] == [PRIOR, 0.2, 0.5]
-    assert share_of_stretches(Prevalence(0.9, 0.9, 0.9)) == 0.9
+    called = np.array([True, False])
+    for value, wanted in ((0.001, [PRIOR, PRIOR]), (0.2, [0.2, PRIOR]), (0.9, [0.5, PRIOR])):
+        odds = prior_odds(Prevalence(value, value / 2, 1.05 * value, 9), called)
+        np.testing.assert_allclose(1 / (1 + np.exp(-odds)), wanted)
+    odds = prior_odds(Prevalence(0.9, 0.9, 0.9), called)
+    np.testing.assert_allclose(1 / (1 + np.exp(-odds)), [0.9, 0.9])
 
 
 @pytest.mark.parametrize("reason", [Reason.FEW_WINDOWS, Reason.LOW_COMPLEXITY])
