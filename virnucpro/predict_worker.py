@@ -199,6 +199,8 @@ def _precision_of_runs(folder: Path) -> Precision | None:
     """Return the precision of the first run below a folder that can be read; None without a run."""
     for path in folder.rglob("run.json"):
         with suppress(RunError, OSError):
-            precision: Precision = read_manifest(RunDirectory(path.parent)).parameters["precision"]
+            precision: Precision = read_manifest(RunDirectory(path.parent.parent)).parameters[
+                "precision"
+            ]
             return precision
     return None

@@ -130,7 +130,7 @@ def kill_in_the_middle(
 
 def results(out: Path) -> list[Path]:
     """Return the files of results: .pt files, or segments of a run."""
-    return [*out.glob("shards/*/unit-*.h5")] if (out / "shards").exists() else [*out.glob("*.pt")]
+    return [*out.glob("run/shards/*/unit-*.h5")] if (out / "run").exists() else [*out.glob("*.pt")]
 
 
 def difference(one: Path, other: Path) -> float:

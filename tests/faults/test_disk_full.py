@@ -113,7 +113,7 @@ def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
 
 @pytest.mark.parametrize("vectors", [True, False])
 def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
-    index = SequenceIndex.open(undisturbed / "index")
+    index = SequenceIndex.open(undisturbed / "run" / "index")
     run = RunDirectory(undisturbed)
     encoders = json.loads(run.run_json.read_text())["encoders"]
     needed = space_needed(

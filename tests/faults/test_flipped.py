@@ -26,13 +26,14 @@ def files_of(run):
 
 
 def kind_of(run, path):
-    return path.relative_to(run.root).parts[0]
+    of_machine = path.is_relative_to(run.machine)
+    return path.relative_to(run.machine if of_machine else run.root).parts[0]
 
 
 def tables_of(folder):
     return {
         path.name: path.read_bytes()
-        for path in folder.iterdir()
+        for path in (*folder.iterdir(), *folder.glob("tracks/*"))
         if path.suffix in {".tsv", ".txt", ".csv", ".fasta", ".bed", ".gff3", ".bedgraph"}
     }
 

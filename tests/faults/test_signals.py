@@ -80,7 +80,7 @@ def test_a_signal_while_the_run_is_prepared(
         assert_hit(process, moment[0], no_orphan)
     if moment[0] != "SIGKILL":
         assert not list(tmp_path.rglob("*.tmp"))
-        if not (folder / "run.json").exists():
+        if not (folder / "run" / "run.json").exists():
             assert not folder.exists()
     assert not RunDirectory(folder).segments()
     with computing_here():

@@ -34,11 +34,11 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
         text = few_fasta.read_bytes()
         first.stdin.write(text[:3000])
         first.stdin.flush()
-        while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
+        while not (folder.is_dir() and list(folder.glob("run/index.*.tmp"))):
             assert first.poll() is None, first.stderr.read()
         second = called(*PREDICT, few_fasta, "-o", folder, *option, code=1)
         assert f"another process (pid {first.pid})" in second.stderr
-        assert list(folder.glob("index.*.tmp"))
+        assert list(folder.glob("run/index.*.tmp"))
         first.stdin.write(text[3000:])
         first.stdin.close()
         assert first.wait() == 0
@@ -46,7 +46,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
 
 
 def test_the_lock_of_a_dead_process_does_not_block(copy_of_run, few_fasta):
-    (copy_of_run / "run.lock").write_text("1\n")
+    (copy_of_run / "run" / "run.lock").write_text("1\n")
     assert main(["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", "-q"]) == 0
 
 

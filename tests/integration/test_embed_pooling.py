@@ -120,7 +120,7 @@ def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_pa
     run, encoder = tmp_path / "run", "mini-deep/protein"
     options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")
     embed(run, *options)
-    (segment, *_) = sorted(run.glob("shards/*/*.h5"))
+    (segment, *_) = sorted(run.glob("run/shards/*/*.h5"))
     segment.unlink()
     model = ("-b", encoder) if named else ()
     called("rescue", run, *model, code=0)

@@ -43,7 +43,7 @@ def test_equal_names_of_two_files_are_told_apart(run):
     half = len(predictions) // 2
     assert keys == [(name, n) for name in ("small.fa", "second.fa.gz") for n in range(1, half + 1)]
     by_key = dict(zip(keys, predictions, strict=True))
-    for window in read_table(folder / "windows.tsv"):
+    for window in read_table(folder / "tracks" / "windows.tsv"):
         record = by_key[window["file"], int(window["record"])]
         assert record["seq_name"] == window["seq_name"]
         assert int(window["end"]) <= int(record["length"])

@@ -80,7 +80,7 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
 
 
 def test_the_disk_estimate_counts_the_qualities(finished):
-    index = SequenceIndex.open(finished / "index")
+    index = SequenceIndex.open(finished / "run" / "index")
     written = sum(len(content) for content in sequences(finished).values())
     needed = space_needed(index, units=0, rows=0, row_bytes=0)["sequences"]
     for name in ("viral_regions.fastq", "viruses.fasta"):
@@ -126,7 +126,7 @@ def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):
     command = ["predict", "-o", str(run), *DEVICES, "--force", "--extract", "not_scored"]
     assert main([*command, inputs[0], str(small_fasta)]) == 0
     assert sequences(run).keys() == {"not_scored.fasta"}
-    assert not (run / "index" / "qualities.npy").exists()
+    assert not (run / "run" / "index" / "qualities.npy").exists()
     assert main(["verify", str(run)]) == 0
 
 

@@ -85,7 +85,7 @@ def test_other_ranks_finish_and_a_resume_completes_the_run(
     assert process.returncode == 2, message
     assert "SIGKILL" in message
 
-    status = json.loads((folder / "status.json").read_text())["ranks"]
+    status = json.loads((folder / "run" / "status.json").read_text())["ranks"]
     assert status[str(victim)]["exit"] == "SIGKILL"
     others = [one for rank, one in status.items() if int(rank) != victim]
     assert all(one["done"] == one["total"] > 0 for one in others)

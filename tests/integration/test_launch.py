@@ -179,7 +179,7 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
     with half_done(long_files, out) as process:
-        worker = json.loads((out / "f1.fa" / "status.json").read_text())["pid"]
+        worker = json.loads((out / "f1.fa" / "run" / "status.json").read_text())["pid"]
         assert worker in ranks_of(process)
         os.kill(worker, signal.SIGKILL)
         _, message = process.communicate(timeout=60)

@@ -100,7 +100,7 @@ def test_a_killed_run_of_two_ranks_is_resumed(fasta, wanted, tmp_path):
     folder = tmp_path / "run"
     command = [*stuck_after(1, tmp_path / "fired"), *embed(fasta, folder, "--devices", "cpu:2")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
-        wait_until(lambda: len(list(folder.glob("shards/*/unit-*.h5"))) >= 2, process, 100)
+        wait_until(lambda: len(list(folder.glob("run/shards/*/unit-*.h5"))) >= 2, process, 100)
         os.killpg(process.pid, signal.SIGKILL)
     assert not (folder / "embeddings.h5").exists()
     kept = {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}

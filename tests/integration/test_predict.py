@@ -80,7 +80,8 @@ def test_embeddings_are_in_input_order_with_names(undisturbed_with):
 
 def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_with, tables):
     both, alone, mini = (
-        undisturbed_with(*options) / "windows.tsv" for options in (DEEP, FRAMES_ALONE, ())
+        undisturbed_with(*options) / "tracks" / "windows.tsv"
+        for options in (DEEP, FRAMES_ALONE, ())
     )
     added = 0
     for one, frames, whole in zip(tables(both), tables(alone), tables(mini), strict=True):
@@ -138,7 +139,7 @@ def test_the_table_does_not_depend_on_the_number_of_ranks(
 
 
 def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
-    content = json.loads((undisturbed / "run.json").read_text())
+    content = json.loads((undisturbed / "run" / "run.json").read_text())
     assert content["parameters"]["bundle"] == "mini"
     assert content["inputs"][0]["path"] == str(small_fasta)
     assert content["counts"]["records"] == 55
@@ -174,7 +175,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
 def test_an_empty_file_gives_header_only_tables(tmp_path, called, tables):
     (tmp_path / "empty.fa").touch()
     called("predict", tmp_path / "empty.fa", "-o", tmp_path / "run", code=0)
-    for name in ("predictions.tsv", "windows.tsv"):
+    for name in ("predictions.tsv", "tracks/windows.tsv"):
         assert len((tmp_path / "run" / name).read_text().splitlines()) == 1
     assert not list((tmp_path / "run").glob("prediction_results*"))
     assert not (tmp_path / "run" / "embeddings.h5").exists()
@@ -193,7 +194,7 @@ def test_records_of_a_file_given_twice_can_be_told_apart(given, named, tmp_path,
     for path in paths:
         path.write_text(">a\n" + "ACGTTGCA" * 40 + "\n")
     assert main(["predict", *map(str, paths), "-o", str(tmp_path / "run"), "-q"]) == 0
-    for name in ("predictions.tsv", "windows.tsv"):
+    for name in ("predictions.tsv", "tracks/windows.tsv"):
         rows = tables(tmp_path / "run" / name)
         found = dict.fromkeys((row["file"], row["record"]) for row in rows)
         assert [*found] == [(str(tmp_path / one), "1") for one in named]

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.shared, pytest.mark.usefixtures("one_process")]
 HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
 START, LENGTH = 40_250, 30_000
 FILES = (
-    *("regions.tsv", "regions.bed", "regions.gff3", "scores.bedgraph"),
-    *("viral_regions.fasta", "viruses.fasta", "genes.gff3"),
+    *("regions.tsv", "tracks/regions.bed", "tracks/regions.gff3", "tracks/scores.bedgraph"),
+    *("viral_regions.fasta", "viruses.fasta", "tracks/genes.gff3"),
 )
 
 
@@ -103,16 +103,18 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
     statistics = json.loads((finished / "virnucpro_mqc.json").read_text())
     [sample] = statistics["data"].values()
     assert sample["provirus"] == 1
-    assumed = json.loads((finished / "run.json").read_text())["prevalence"]
+    assumed = json.loads((finished / "run" / "run.json").read_text())["prevalence"]
     columns = {"prevalence": "value", "prevalence_low": "low", "prevalence_high": "high"}
     for column, name in columns.items():
         assert sample[column] == pytest.approx(100 * assumed[name], abs=1e-3)
     assert statistics["headers"].keys() == sample.keys()
     assert "1 sequence with a provirus candidate." in (finished / "report.html").read_text()
-    bed = [line.split("\t") for line in (finished / "regions.bed").read_text().splitlines()]
+    bed = [
+        line.split("\t") for line in (finished / "tracks" / "regions.bed").read_text().splitlines()
+    ]
     assert [row[0] for row in bed] == ["chimera", "phage"]
     assert bed[0][1:3] == [str(int(insert["start"]) - 1), insert["end"]]
-    track = (finished / "scores.bedgraph").read_text().splitlines()
+    track = (finished / "tracks" / "scores.bedgraph").read_text().splitlines()
     named = {line.split("\t")[0] for line in track}
     assert {"chimera", "phage", "host"} < named
     assert "short" not in named
@@ -167,6 +169,6 @@ def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path)
     job = replace(job, classifier={**job.classifier, "calibration": None})
     predict(job, Execution(tmp_path / "run", devices="cpu:1", in_process=True))
     assert {path.name for path in (tmp_path / "run").glob("*regions*")} == set()
-    assert (tmp_path / "run" / "scores.bedgraph").stat().st_size > 1000
+    assert (tmp_path / "run" / "tracks" / "scores.bedgraph").stat().st_size > 1000
     assert {row["topology"] for row in read_table(tmp_path / "run" / "predictions.tsv")} == {"NA"}
     assert main(["verify", str(tmp_path / "run")]) == 0

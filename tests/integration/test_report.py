@@ -529,7 +529,9 @@ def elsewhere(run, tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", ["report", "aggregate", "aggregate --index", "plot"])
-@pytest.mark.parametrize("kind", ["path", "relative path", "index/x.png", "logs/report.html"])
+@pytest.mark.parametrize(
+    "kind", ["path", "relative path", "run/index/x.png", "run/logs/report.html"]
+)
 def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
     command, kind, elsewhere, tmp_path, monkeypatch, capsys
 ):
@@ -545,7 +547,7 @@ def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
             plot_run(folder, output)
     else:
         name, *index = command.split()
-        of = folder if name == "report" else folder / "shards"
+        of = folder if name == "report" else folder / "run" / "shards"
         words = [name, of, "-o", output, *index, *([folder] if index else []), "-q"]
         assert main([*map(str, words)]) == 64
         assert str(output) in capsys.readouterr().err

@@ -21,7 +21,7 @@ from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
-TABLES = ("predictions.tsv", "windows.tsv")
+TABLES = ("predictions.tsv", "tracks/windows.tsv")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def content(folder):
 
 
 def rule_of(folder):
-    return json.loads((folder / "run.json").read_text())["calls"]
+    return json.loads((folder / "run" / "run.json").read_text())["calls"]
 
 
 def test_changed_calls_are_counted(run, middle, tables, capsys):
@@ -115,7 +115,7 @@ def test_scores_are_not_computed_again(run, middle, finished):
     before = {path: path.stat().st_mtime_ns for _, path in RunDirectory(run).segments()}
     assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert content(run)["windows.tsv"] == content(finished)["windows.tsv"]
+    assert content(run)["tracks/windows.tsv"] == content(finished)["tracks/windows.tsv"]
     assert content(run)["predictions.tsv"] != content(finished)["predictions.tsv"]
 
 
@@ -142,7 +142,7 @@ def test_a_resume_with_another_rule_gives_the_same_tables(rule, run, fasta, tmp_
     assert begin(fasta, resumed, "--resume", *rule) == 0
     assert content(resumed) == content(run)
     assert rule_of(resumed) == rule_of(run)
-    assert len(json.loads((resumed / "run.json").read_text())["launches"]) == 1
+    assert len(json.loads((resumed / "run" / "run.json").read_text())["launches"]) == 1
 
 
 def test_a_resume_without_a_rule_keeps_that_of_the_run(run, fasta, middle):
@@ -291,10 +291,10 @@ def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp
     command = ["predict", fasta, "--devices", "cpu:1", "-q", "--embeddings"]
     assert main([*command, "-o", str(tmp_path / "a")]) == 0
     assert main([*command, "-o", str(tmp_path / "b"), "-b", str(shifted_bundle)]) == 0
-    before = (tmp_path / "a" / "run.json").read_bytes()
+    before = (tmp_path / "a" / "run" / "run.json").read_bytes()
     other = ["-b", str(shifted_bundle), "-o", str(tmp_path / "c")]
     assert main(["rescore", str(tmp_path / "a"), *other, "-q"]) == 0
-    assert (tmp_path / "a" / "run.json").read_bytes() == before
+    assert (tmp_path / "a" / "run" / "run.json").read_bytes() == before
     rescored, wanted, own = (tables(tmp_path / name / "predictions.tsv") for name in "cba")
     assert [row["seq_name"] for row in rescored] == [row["seq_name"] for row in wanted]
     for ours, theirs, former in zip(rescored, wanted, own, strict=True):

@@ -56,7 +56,9 @@ def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, argument
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
-@pytest.mark.parametrize("name", ["missing.tsv", "logs/rank-0000.log", "shards/mine.fa"])
+@pytest.mark.parametrize(
+    "name", ["missing.tsv", "run/logs/rank-0000.log", "run/shards/mine.fa", "tracks/mine.fa"]
+)
 def test_an_input_with_the_name_of_a_run_s_own_file_is_refused(run, name, option, capsys):
     path = run / name
     path.write_text(f">gene\n{GENE}\n")
@@ -77,8 +79,8 @@ def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, called):
     assert path.read_text() == f">gene\n{GENE}\n"
 
 
-FILES = "run.json run.lock status.json predictions.tsv missing.tsv embeddings.h5 index/bases.npy"
-FILES += " logs/coordinator.log logs/rank-0000.log"
+FILES = "predictions.tsv missing.tsv embeddings.h5 tracks/windows.tsv run/run.json run/run.lock"
+FILES += " run/status.json run/index/bases.npy run/logs/coordinator.log run/logs/rank-0000.log"
 
 
 @pytest.mark.parametrize(
@@ -118,23 +120,27 @@ def test_a_run_with_an_unwritten_choice_is_not_complete(run, gene, choice, monke
 
 
 def test_force_replaces_the_run(run, gene, tmp_path):
-    (run / "index" / ".nfs0001").touch()
+    (run / "run" / "index" / ".nfs0001").touch()
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}\n>short\nA\n")
     assert main(["predict", str(other), "-o", str(run), "--force", "-q"]) == 0
     rows = (run / "predictions.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows] == ["seq_name", "other", "short"]
-    assert not (run / "index.next").exists()
+    assert not (run / "run" / "index.next").exists()
 
 
 def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, called):
-    (run / "run.json").write_text("{")
+    (run / "run" / "run.json").write_text("{")
     assert "--force" not in called("verify", run, code=1).stdout
     assert main(["predict", gene, "-o", str(run), "--force"]) == 1
 
 
 @pytest.mark.parametrize(
-    "name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json", "thesis.txt"]
+    "name",
+    [
+        *("run/logs/x.log", "run/index/notes", "run/thesis.txt", "run/run.json", "run"),
+        *("tracks/drums.wav", "tracks", "predictions.tsv", "run.json", "thesis.txt"),
+    ],
 )
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
 def test_other_files_are_kept_also_with_the_names_of_a_run(gene, tmp_path, capsys, name, option):
@@ -148,15 +154,15 @@ def test_other_files_are_kept_also_with_the_names_of_a_run(gene, tmp_path, capsy
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
 def test_a_run_that_lost_its_manifest_is_not_cleared(run, gene, option):
-    (run / "run.json").unlink()
+    (run / "run" / "run.json").unlink()
     before = files_in(run)
     assert main(["predict", gene, "-o", str(run), *option]) == 1
     assert files_in(run) == before
 
 
 def test_a_run_killed_before_its_index_was_complete_is_resumed(run, gene, finished):
-    (run / "index").rename(run / "index.next")
-    shutil.rmtree(run / "shards")
+    (run / "run" / "index").rename(run / "run" / "index.next")
+    shutil.rmtree(run / "run" / "shards")
     (run / "predictions.tsv").unlink()
     assert main(["predict", gene, "-o", str(run), "--resume", "-q"]) == 0
     assert (run / "predictions.tsv").read_bytes() == (finished / "predictions.tsv").read_bytes()
@@ -183,8 +189,8 @@ def test_the_index_of_another_run_is_refused(run, gene, tmp_path, called):
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}A\n")
     assert main(["predict", str(other), "-o", str(tmp_path / "two"), "-q"]) == 0
-    shutil.rmtree(run / "index")
-    shutil.copytree(tmp_path / "two" / "index", run / "index")
+    shutil.rmtree(run / "run" / "index")
+    shutil.copytree(tmp_path / "two" / "run" / "index", run / "run" / "index")
     assert "another run" in called("predict", gene, "-o", run, "--resume", code=1).stderr
 
 
@@ -216,21 +222,21 @@ def test_status_distinguishes_complete_computed_and_incomplete_runs(run, capsys)
         (run / "aside.tsv").rename(run / name)
     (run / "missing.tsv").touch()
     assert status(run, capsys)["state"] == "computed"
-    (segment,) = run.glob("shards/*/unit-*.h5")
+    (segment,) = run.glob("run/shards/*/unit-*.h5")
     segment.write_bytes(b"")
     assert status(run, capsys)["state"] == "incomplete"
 
 
 @pytest.mark.parametrize("text", ["{", '{"ranks": []}', '{"ranks": {"0": 5}}', ""])
 def test_status_works_without_a_status_file(run, capsys, text):
-    (run / "status.json").write_text(text)
+    (run / "run" / "status.json").write_text(text)
     assert status(run, capsys)["ranks"] == {}
 
 
 def test_status_reports_ranks_that_died_with_their_parent(run, capsys):
-    content = json.loads((run / "status.json").read_text())
+    content = json.loads((run / "run" / "status.json").read_text())
     content["ranks"]["0"] |= {"state": "running", "exit": None}
-    (run / "status.json").write_text(json.dumps(content))
+    (run / "run" / "status.json").write_text(json.dumps(content))
     assert status(run, capsys)["ranks"]["0"]["state"] == "ended with the main process"
 
 
@@ -267,3 +273,18 @@ def test_frames_removes_the_temporary_files_of_a_killed_process(gene, tmp_path):
         "gene_identified_nucleotide.fa",
         "gene_identified_protein.faa",
     ]
+
+
+@pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
+def test_a_run_folder_of_an_older_version_is_refused_in_one_sentence(run, gene, option, called):
+    """Before version 9, run.json was on top."""
+    text = (
+        (run / "run" / "run.json").read_text().replace('"schema_version": 9', '"schema_version": 8')
+    )
+    shutil.rmtree(run / "run")
+    (run / "run.json").write_text(text)
+    before = files_in(run)
+    for command in (["predict", gene, "-o", run, *option], ["status", run], ["report", run]):
+        printed = called(*command, code=1).stderr
+        assert f"{run} has a run of an older version of virnucpro" in printed
+    assert files_in(run) == before

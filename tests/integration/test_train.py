@@ -404,7 +404,7 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
     assert (last["status"], last["evidence"]) == ("scored", "composition")
     assert other["likely_source"] == "host"
     assert last["likely_source"] == "NA"  # the fallback has other classes
-    windows = tables(tmp_path / "run" / "windows.tsv")
+    windows = tables(tmp_path / "run" / "tracks" / "windows.tsv")
     assert {row["n_items"] for row in windows} == {"1"}
     assert {row["status"] for row in windows} == {"scored"}
 
@@ -424,7 +424,7 @@ def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
     held_out = labels.parent / "held-viral.fa"
     words = ["predict", held_out, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
     assert main(list(map(str, words))) == 0
-    assert len(tables(tmp_path / "run" / "windows.tsv")) == 12
+    assert len(tables(tmp_path / "run" / "tracks" / "windows.tsv")) == 12
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_the_test_workflow_writes_its_outputs(workflow):
         called = [line[1:].split()[0] for line in stream if line.startswith(">")]
     assert called == [line.split("\t")[0] for line in table if "\tviral\t" in line]
     assert (folder / "results" / "example.windows.tsv").stat().st_size > 0
-    assert (folder / "runs" / "example" / "run.json").is_file()
+    assert (folder / "runs" / "example" / "run" / "run.json").is_file()
 
 
 def test_meta_yaml_describes_every_output(packaging):

@@ -182,7 +182,8 @@ def run_of(run: str | os.PathLike[str] | RunOutput) -> RunDirectory:
     if paths.root.is_file():
         raise NotARunError(f"{paths.root} is a file: give the run folder, {paths.root.parent}")
     if not paths.run_json.exists():
-        inner = sorted(path.parent for path in paths.root.glob(f"*/{paths.run_json.name}"))
+        pattern = f"*/{paths.run_json.relative_to(paths.root)}"
+        inner = sorted(path.parent.parent for path in paths.root.glob(pattern))
         if inner:
             names = ", ".join(str(path) for path in inner[:_NAMED])
             more = f" and {len(inner) - _NAMED:,} more" if len(inner) > _NAMED else ""

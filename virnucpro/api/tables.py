@@ -57,7 +57,7 @@ def read_predictions(run: str | os.PathLike[str] | RunOutput) -> Table:
 
 
 def read_windows(run: str | os.PathLike[str] | RunOutput) -> Table:
-    """Read windows.tsv of a run: one row per window, in input order.
+    """Read tracks/windows.tsv of a run: one row per window, in input order.
 
     Parameters, return value and errors are those of `read_predictions`. The table is read into
     memory: about 500 bytes per window.

@@ -11,8 +11,8 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import RowNames, write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
 
-_IN_RUN: Final = "shards/rank-*/unit-*.h5"
-_PATTERNS: Final = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
+_IN_RUN: Final = "run/shards/rank-*/unit-*.h5"
+_PATTERNS: Final = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"run/parts/*/{_IN_RUN}")
 
 
 def find_segments(paths: Sequence[Path]) -> list[Path]:
@@ -99,8 +99,8 @@ def _run_of(folder: Path) -> RunDirectory:
     NotARunError
         If there is no such run.
     """
-    places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
-    for run in map(RunDirectory, places):
+    indexes = (folder.absolute(), folder.resolve()) if folder.is_dir() else ()
+    for run in map(RunDirectory, (folder, *(path.parent.parent for path in indexes))):
         named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))
         if named and run.run_json.exists():
             return run

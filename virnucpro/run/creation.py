@@ -91,6 +91,7 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
                 shutil.rmtree(paths.next_index, ignore_errors=True)
                 paths.clear()
                 paths.lock.unlink(missing_ok=True)
+                paths.machine.rmdir()
                 paths.root.rmdir()
 
 
@@ -98,11 +99,10 @@ def _make_folder(run: RunDirectory) -> bool:
     """Create the run folder and return True; return False if the folder exists already."""
     with output_folder(run.root):
         run.root.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            run.root.mkdir()
-        except FileExistsError:
-            return False
-    return True
+        made = not run.root.exists()
+        run.root.mkdir(exist_ok=True)
+        run.machine.mkdir(exist_ok=True)
+    return made
 
 
 def _model_files(job: Job) -> Iterator[Path]:
@@ -125,7 +125,7 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
         )
     entries = run.entries()
     if entries and not is_run(run.root):
-        name, shown = run.run_json.name, ", ".join(entries[:3])
+        name, shown = run.run_json.relative_to(run.root), ", ".join(entries[:3])
         state = (
             f"not a valid run: {name} is damaged. Restore this file from a copy, or choose"
             if run.run_json.is_file()

@@ -14,7 +14,7 @@ from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.spec import InputFile, json_digest
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 _REPLACE = (
     "choose another output folder, or replace the run: delete its folder (predict, embed: --force)."
 )
@@ -254,13 +254,14 @@ def read_manifest(run: RunDirectory) -> Manifest:
             )
         manifest = _parse(content)
     except (FileNotFoundError, NotADirectoryError):
+        name = run.run_json.relative_to(run.root)
         hint = (
             "It is the output folder of launch: name the folder of a file in it."
             if is_launch(run.root)
             else "Name the output folder of predict, embed or plan."
         )
         raise NotARunError(
-            f"{run.root} is not a run of virnucpro: it has no {run.run_json.name}. {hint}"
+            f"{run.root} is not a run of virnucpro: it has no {name}. {hint}"
         ) from None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"

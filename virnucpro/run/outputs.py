@@ -139,6 +139,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
     if manifest.command != "predict":
         write_table(target.sequences, Sequences, scores)
         return
+    target.tracks.mkdir(exist_ok=True)
     write_table(target.windows, Windows, scores)
     written: set[Path] = set()
     if manifest.outputs.get("published_files"):

@@ -302,7 +302,7 @@ def summary(outcome: "Outcome") -> Iterator[str]:
         yield f"rule of the calls: {outcome.rule}"
     if outcome.expectation:
         yield outcome.expectation.text
-    names = ", ".join(path.name for path in outcome.files)
+    names = ", ".join(str(path.relative_to(outcome.root)) for path in outcome.files)
     yield f"written to {outcome.root}: {names}"
     if outcome.calls.get("viral") or outcome.proviruses:
         for path in outcome.files:

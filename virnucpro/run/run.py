@@ -215,6 +215,7 @@ def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
 def put_index_in_place(run: RunDirectory) -> None:
     """Give the index of a new run its place in the folder; the run is complete then."""
     run.next_index.rename(run.index)
+    sync_folder(run.machine)
     sync_folder(run.root)
 
 

@@ -191,7 +191,7 @@ def _output_problems(run: Run, coverage: Coverage) -> Iterator[Problem]:
         write_tables(expected, run.manifest, scores)
         write_gaps(expected, scores)
         for path in (*run.paths.tables, *_write_multiqc(expected, run, scores)):
-            made = expected.root / path.name
+            made = expected.root / path.relative_to(run.paths.root)
             if reason := _table_problem(made, path, complete=not coverage.missing):
                 yield Problem(path, reason, remedy)
     if problem := _embeddings_problem(run, coverage):
@@ -207,6 +207,7 @@ def _write_multiqc(target: RunDirectory, run: Run, scores: RunScores) -> Sequenc
     kept = [path for path in run.paths.multiqc if path.exists()]
     if run.manifest.command != "predict" or not kept:
         return ()
+    target.machine.mkdir()
     sample = read_sample(kept) or sample_names([run.paths.root])[0]
     write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores))
     return run.paths.multiqc

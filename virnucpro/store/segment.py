@@ -242,7 +242,7 @@ def is_short_of_space(error: OSError) -> bool:
 
 def recompute_advice(path: Path) -> str:
     """Return what computes the unit of a segment file again."""
-    run = run_of_part(path.parent.parent.parent)
+    run = run_of_part(path.parent.parent.parent.parent)
     if run is None:
         return "--resume recomputes the segment"
     return f"virnucpro rescue {run} and virnucpro work recompute the segment"

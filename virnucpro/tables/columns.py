@@ -207,7 +207,7 @@ class WindowRows(_InRecords):
 class Windows(WindowRows):
     """One row per window, in input order."""
 
-    filename = "windows.tsv"
+    filename = "tracks/windows.tsv"
 
     @classmethod
     def all_rows(cls, run: RunScores) -> int:

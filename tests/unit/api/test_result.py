@@ -14,7 +14,7 @@ from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import read_records
 
-OUTPUTS = ("predictions.tsv", "windows.tsv", "viral.fasta")
+OUTPUTS = ("predictions.tsv", "tracks/windows.tsv", "viral.fasta")
 
 
 def test_the_run_is_that_of_the_command_line(tmp_path, pairs):
@@ -82,7 +82,7 @@ def test_a_rescored_result_leaves_the_others_as_they_are(several, tmp_path):
         assert verify_run(RunDirectory(result.outdir)).problems == ()
     results[0.0].close()
     several.close()
-    saved = results[1.0].save(tmp_path / "copy") / "windows.tsv"
+    saved = results[1.0].save(tmp_path / "copy") / "tracks" / "windows.tsv"
     assert len(saved.read_text().splitlines()) == 1 + len(results[1.0].windows)
 
 

@@ -146,7 +146,7 @@ def test_a_small_file_is_predicted_by_the_process_of_the_command(tmp_path, calle
     small.write_text(random_records(8, seed="small", most=60))
     done = called("predict", small, "-o", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    status = json.loads((tmp_path / "run" / "run" / "status.json").read_text())
     assert status["ranks"]["0"]["pid"] == os.getpid()
     large.write_text(f">a\n{'ACGT' * 131_073}\n")
     started = [
@@ -181,7 +181,7 @@ def test_workers_take_over_a_small_run_whose_row_fails(tmp_path, called, monkeyp
     done = called("predict", small, "-o", tmp_path / "run", "--no-report")
     assert done.returncode == 0, done.stderr
     assert "ValueError: of a row. Workers compute the rest of the run." in done.stderr
-    launches = json.loads((tmp_path / "run" / "run.json").read_text())["launches"]
+    launches = json.loads((tmp_path / "run" / "run" / "run.json").read_text())["launches"]
     states = [[rank["state"] for rank in launch["ranks"].values()] for launch in launches]
     assert states[0] == ["failed"]
     assert set(states[1]) == {"succeeded"}

@@ -63,6 +63,8 @@ def test_patterns_match_as_in_a_shell(files):
 def test_files_of_other_programs_hide_no_folder(files):
     folder = files(sub__b="")
     os.mkfifo(folder / "sub" / "run.json")
+    (folder / "sub" / "run").mkdir()
+    os.mkfifo(folder / "sub" / "run" / "run.json")
     (folder / "sub" / "launch.json").touch()
     assert [*ALLOCATOR.discover_files(folder, "*/b*")] == [folder / "sub" / "b.txt"]
 

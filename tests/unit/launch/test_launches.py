@@ -565,11 +565,11 @@ def test_unfinished_files_of_a_killed_launch_are_removed(workers, files, tmp_pat
 
 
 def test_the_folder_of_a_run_is_no_output_folder(workers, files, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text('{"schema_version": 8, "fingerprint": ""}')
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    (tmp_path / "out" / "run" / "run.json").write_text('{"schema_version": 9, "fingerprint": ""}')
     with pytest.raises(UsageError, match="is the folder of a run"):
         launched(files(a="ok"), workers.Obedient)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run.json"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "sub"])

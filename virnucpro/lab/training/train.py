@@ -273,7 +273,7 @@ def _features(
         )
     with h5py.File(run.outdir / "embeddings.h5") as file:
         features: Float32Array = file["embeddings"][:]
-    index = SequenceIndex.open(run.outdir / "index")
+    index = SequenceIndex.open(RunDirectory(run.outdir).index)
     return features, np.diff(index.window_first_item) > 0
 
 

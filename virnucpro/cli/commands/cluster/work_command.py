@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         say(_summary(worked.part, worked.units, arguments.outdir))
     for rank in worked.failed:
-        say(f"warning: worker {rank} failed permanently: see {worked.part}/logs")
+        say(f"warning: worker {rank} failed permanently: see the logs in {worked.part}")
     return ExitCode.PARTIAL if worked.failed else ExitCode.OK
 
 

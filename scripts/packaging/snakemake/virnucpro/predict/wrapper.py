@@ -11,7 +11,7 @@ from snakemake.shell import shell
 
 FILES = {
     "predictions": "predictions.tsv",
-    "windows": "windows.tsv",
+    "windows": "tracks/windows.tsv",
     "viral": "viral.fasta",
     "viral_gz": "viral.fasta.gz",
     "viral_fastq": "viral.fastq",
@@ -23,15 +23,15 @@ FILES = {
     "viral_regions_fastq": "viral_regions.fastq",
     "viral_regions_fastq_gz": "viral_regions.fastq.gz",
     "regions": "regions.tsv",
-    "regions_bed": "regions.bed",
-    "regions_gff": "regions.gff3",
-    "scores": "scores.bedgraph",
+    "regions_bed": "tracks/regions.bed",
+    "regions_gff": "tracks/regions.gff3",
+    "scores": "tracks/scores.bedgraph",
     "embeddings": "embeddings.h5",
     "report": "report.html",
-    "multiqc": "virnucpro_mqc.json",
-    "multiqc_calls": "virnucpro_calls_mqc.json",
-    "multiqc_scores": "virnucpro_scores_mqc.json",
-    "run": "run.json",
+    "multiqc": "run/virnucpro_mqc.json",
+    "multiqc_calls": "run/virnucpro_calls_mqc.json",
+    "multiqc_scores": "run/virnucpro_scores_mqc.json",
+    "run": "run/run.json",
 }
 
 unknown = sorted(set(snakemake.output.keys()) - set(FILES))

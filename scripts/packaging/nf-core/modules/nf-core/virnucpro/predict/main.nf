@@ -34,14 +34,14 @@ process VIRNUCPRO_PREDICT {
     virnucpro \\
         predict \\
         $sequences \\
-        --outdir run \\
+        --outdir out \\
         --threads $task.cpus \\
         --quiet \\
         $args
 
-    for path in run/*.tsv run/*.fast[aq]* run/*.h5 run/regions.* run/*.bedgraph run/*.html run/*_mqc.json run/run.json; do
+    for path in out/*.tsv out/*.fast[aq]* out/*.h5 out/*.html out/tracks/* out/run/*_mqc.json out/run/run.json; do
         if [ -f "\$path" ]; then
-            mv "\$path" "${prefix}.\${path#run/}"
+            mv "\$path" "${prefix}.\${path##*/}"
         fi
     done
     """
