@@ -13,11 +13,11 @@ def run() -> NoReturn:
     import sys  # noqa: PLC0415 - see above
 
     gc.set_threshold(50_000)  # collections while modules are imported take a tenth of the start
-    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
-        # A scheduler's warning during the imports ends the program as SIGTERM does.
-        signal.signal(signal.SIGUSR1, lambda *_: sys.exit(128 + signal.SIGTERM))
     code = 128 + signal.SIGINT
     try:
+        from virnucpro.runtime.signals import exit_on_warnings  # noqa: PLC0415 - see above
+
+        exit_on_warnings()
         from virnucpro.console import protect_standard_streams  # noqa: PLC0415 - see above
 
         protect_standard_streams()

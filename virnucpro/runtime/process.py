@@ -17,7 +17,7 @@ from multiprocessing.context import SpawnProcess as SpawnProcess
 
 from virnucpro.errors import UsageError
 from virnucpro.runtime.messages import UNGUARDED_CODE, Decoder, Message, frame
-from virnucpro.runtime.signals import STOPPING
+from virnucpro.runtime.signals import STOPPING, WARNINGS
 
 SPAWN: SpawnContext = get_context("spawn")
 """Start method of child processes. Fork would copy the parent's locks and CUDA state."""
@@ -324,7 +324,7 @@ def interrupts_held() -> Iterator[None]:
     kill a child before it has set its signal handlers (`virnucpro.runtime.child`).
     """
     # A signal to the process group must not end multiprocessing's tracker, which ignores only two.
-    kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})
+    kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, *WARNINGS})
     try:
         # If the tracker started later, with the first child, it would unblock the signals.
         resource_tracker.ensure_running()
@@ -332,7 +332,8 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, kept)
     # Python runs signal handlers only in the main thread.
     main = threading.current_thread() is threading.main_thread()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if main else {signal.SIGINT})
+    stopping = STOPPING if main else (signal.SIGINT,)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*stopping, *WARNINGS})
     try:
         yield
     finally:
