@@ -23,7 +23,7 @@ from typing import NamedTuple, TextIO, cast
 from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started, WorkerChannel
-from virnucpro.runtime.process import Connection, unseal
+from virnucpro.runtime.process import Connection, hide_safe_path, unseal
 from virnucpro.runtime.signals import STOPPING, WARNINGS
 
 WorkerFunction = Callable[..., object]
@@ -98,6 +98,7 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
         If the function failed. The exit code is 1, or the integer that the function passed to
         ``sys.exit``.
     """
+    hide_safe_path()
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
     _choose_signals()
