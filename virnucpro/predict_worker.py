@@ -66,6 +66,11 @@ class Worker(FileWorker):
         return {"job": auto_precision(job, device)}
 
     @classmethod
+    def uses_gpu(cls, keywords: Mapping[str, Any]) -> bool:
+        """Return whether the bundle has weights for a GPU; `keywords` are from `prepare`."""
+        return bool(shapes_of(*keywords["job"].encoders))
+
+    @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
         """Return the memory in bytes that one CPU worker needs; `keywords` are from `prepare`."""
         job: Job = keywords["job"]

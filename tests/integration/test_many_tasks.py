@@ -191,7 +191,7 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
         link.symlink_to("0000.00000000/0")
     codes, texts = ended(work(planned, "1/2", "--copy-after", "3"))
     assert codes == [0], texts
-    assert "kb in 130 sequences on 1 worker, together with other tasks" in texts[0]
+    assert "kb in 130 sequences on 1 worker (cpu), together with other tasks" in texts[0]
     assert (
         "waits for those of others"
         in next(planned.glob("run/parts/*/run/logs/rank-0000.log")).read_text()

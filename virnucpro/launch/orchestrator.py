@@ -25,9 +25,15 @@ from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import FileShare, LaunchReport, LaunchTable, join_tables
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
 from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES, TASKS_NAME, FileStatus
-from virnucpro.machine import usable_cpus, usable_memory
+from virnucpro.machine import scheduler_limit, usable_cpus, usable_memory
 from virnucpro.run_dir import is_run
-from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
+from virnucpro.runtime.devices import (
+    Device,
+    parse_devices,
+    thread_variables,
+    unused_gpus,
+    visible_gpus,
+)
 
 _P = ParamSpec("_P")
 
@@ -170,6 +176,10 @@ class LauncherOrchestrator:
         hooks = worker_cls if issubclass(worker_cls, FileWorker) else FileWorker
         setup = hooks.prepare(devices[0].kind, target, setup_kwargs | dict(keywords or {}))
         n_threads = options.threads or usable_cpus()
+        useful = hooks.uses_gpu(setup)
+        unused = unused_gpus(os.environ, useful=useful) if gpus == "auto" else ""
+        if unused and (useful or not options.quiet):
+            say("warning: " * useful + unused)
         if gpus == "auto" and devices[0].kind == "cpu":
             fitting = usable_memory() // 2 // hooks.memory_bytes(setup)  # in half of the memory
             devices *= max(1, min(n_threads, fitting))
@@ -177,6 +187,9 @@ class LauncherOrchestrator:
         n_workers = min(len(devices), max(1, n_usable))
         gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
         threads = max(1, n_threads // n_workers)
+        limit = scheduler_limit(n_workers, options.threads)
+        if limit and not options.quiet:
+            say(limit)
         offered = {
             "input_dir": source,
             "output_dir": target,

@@ -46,6 +46,10 @@ class Workload:
         Whether other tasks compute the same rows: the share of this launch is unknown.
     model
         Name of the bundle or encoder.
+    devices
+        Names of the devices that compute.
+    limit
+        Line about the number of CPUs to print before, or "".
     """
 
     records: int
@@ -56,6 +60,8 @@ class Workload:
     resumed: bool
     shared: bool = False
     model: str = "the model"
+    devices: str = "cpu"
+    limit: str = ""
 
 
 class Reporter:
@@ -409,12 +415,13 @@ class CommandReporter(Reporter):
         """Print what is computed now, and begin to show its progress."""
         letters = amount(work.letters, protein=work.protein)
         known = " (the rest is finished)" * work.resumed
-        workers = counted(work.workers, "worker")
+        workers = f"{counted(work.workers, 'worker')} ({work.devices})"
         if work.shared:
             workers += ", together with other tasks"
-        self.stage(
-            f"computing {letters} in {counted(work.records, 'sequence')} on {workers}{known}"
-        )
+        sequences = counted(work.records, "sequence")
+        if work.limit:
+            self.stage(work.limit)
+        self.stage(f"computing {letters} in {sequences} on {workers}{known}")
         if self._view is not None:
             self._view.begin(work)
 
