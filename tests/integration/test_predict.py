@@ -159,7 +159,7 @@ def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, called
 
 
 def test_standard_input_and_compressed_input_give_the_same_table(
-    undisturbed, small_fasta, tmp_path, virnucpro, called, difference_of, monkeypatch
+    undisturbed, small_fasta, tmp_path, virnucpro, called, difference_of, monkeypatch, tables
 ):
     packed = tmp_path / "small.fa.gz"
     packed.write_bytes(gzip.compress(small_fasta.read_bytes()))
@@ -167,6 +167,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
         done = virnucpro("predict", "-", "-o", tmp_path / "run", "--devices", "cpu:1", stdin=stream)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, tmp_path / "run") == []
+    assert {row["file"] for row in tables(tmp_path / "run" / "predictions.tsv")} == {"stdin"}
     with small_fasta.open() as stream:
         monkeypatch.setattr("sys.stdin", stream)
         called("predict", "-", "-o", tmp_path / "run", "--resume", code=0)

@@ -288,6 +288,13 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert "in 3 samples" in words_of(path)
 
 
+def test_runs_in_snapshots_of_the_file_system_are_not_reported_again(run, tmp_path, called):
+    for name in ("s1", ".s2", ".snapshot/hourly.0/s1"):
+        copied(run, tmp_path / "out", name)
+    called("report", tmp_path / "out", "-o", tmp_path / "all.html", code=0)
+    assert [one["sample"] for one in data_of(tmp_path / "all.html")["samples"]] == [".s2", "s1"]
+
+
 def table_of(statuses):
     """Return the table of a launch of files with these statuses."""
     empty = {"gpu": None, "seconds": None, "attempts": 0, "result": {}, "details": ""}

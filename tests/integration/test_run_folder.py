@@ -129,6 +129,19 @@ def test_force_replaces_the_run(run, gene, tmp_path):
     assert not (run / "run" / "index.next").exists()
 
 
+def test_force_in_the_current_folder(run, gene, tmp_path, monkeypatch, called):
+    """``-o .`` replaces a run there, and nothing among other files."""
+    monkeypatch.chdir(run)
+    before = sorted(files_in(run))
+    called("predict", gene, "-o", ".", "--force", "--embeddings=fp16", code=0)
+    assert sorted(files_in(run)) == before
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("notes")
+    refused = called("predict", gene, "-o", ".", "--force", code=1)
+    assert ". is not empty" in refused.stderr
+    assert (tmp_path / "notes.txt").read_text() == "notes"
+
+
 def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, called):
     (run / "run" / "run.json").write_text("{")
     assert "--force" not in called("verify", run, code=1).stdout

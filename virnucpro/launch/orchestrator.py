@@ -257,7 +257,8 @@ class LauncherOrchestrator:
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
-                "pattern ('**/' also searches subfolders, but not those of runs and launches)."
+                "pattern ('**/' also searches subfolders, but not those of runs and launches; a "
+                "name that begins with a dot needs a pattern such as '.*')."
             )
         for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:

@@ -267,7 +267,7 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
 def _below(folder: Path) -> Iterator[Path]:
     """Yield the folders of runs and launches below a folder or the folder itself, sorted.
 
-    A run is not searched for further runs.
+    A run is not searched for further runs, nor is a folder whose name begins with a dot.
     """
     if not folder.is_dir():
         return
@@ -276,6 +276,6 @@ def _below(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir() and is_run(path):
             yield path
-        elif path.is_dir() and not path.is_symlink():
+        elif path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
             of_tasks = path.name == TASKS_NAME and is_launch(folder)
             yield from () if of_tasks else _below(path)

@@ -25,7 +25,7 @@ from virnucpro.sequences.columns import (
     open_column,
     open_writer,
 )
-from virnucpro.sequences.entries import STANDARD_INPUT, Input
+from virnucpro.sequences.entries import STANDARD_INPUTS, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
 from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pairs
@@ -107,7 +107,7 @@ def write_columns(
     InputError, UsageError
         As `virnucpro.sequences.index.build_index`.
     """
-    if inputs.count(STANDARD_INPUT) > 1:
+    if sum(path in STANDARD_INPUTS for path in inputs) > 1:
         raise UsageError("standard input can be read only once: give the input - only once")
     keeps_qualities = spec.kind != "whole"  # outputs of embed have no sequences
     reader = _Reader(inputs, spec, rules, qualities=keeps_qualities)

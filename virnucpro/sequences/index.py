@@ -32,7 +32,7 @@ from virnucpro.sequences.columns import (
     write_column,
     write_header,
 )
-from virnucpro.sequences.entries import Input
+from virnucpro.sequences.entries import Input, shown_path
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES, PIECE_ITEM, WINDOW_ITEM
 from virnucpro.sequences.mates import joint_letters
@@ -230,11 +230,12 @@ class SequenceIndex:
     def input_names(self) -> list[str]:
         """Names of the input files as in all outputs: their paths, if two have equal names.
 
-        If a path is given several times, ``#2`` and so on follow. All names are different.
+        If a path is given several times, ``#2`` and so on follow. All names are different. Standard
+        input is ``stdin``.
 
         Unsafe characters are percent-encoded, see `encoded_file_name`.
         """
-        paths = [file.path for file in self.inputs]
+        paths = [shown_path(file.path) for file in self.inputs]
         names = [Path(path).name or path for path in paths]
         shown = names if len({*names}) == len(names) else _numbered(paths)
         return list(map(encoded_file_name, shown))

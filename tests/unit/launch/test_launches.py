@@ -462,6 +462,8 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
 ):
     files(a="ok")
     (tmp_path / "in" / "launch.tsv").touch()
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / ".a.txt").touch()
     (tmp_path / "syntax.py").write_text("class Worker(:\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("virnucpro.runtime.devices.list_gpus", list)
@@ -469,6 +471,7 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
     for error, message, change in (
         (UsageError, "is not a folder", {"input_dir": "nowhere"}),
         (InputError, "no file matches", {"pattern": "*.wav"}),
+        (InputError, "begins with a dot needs a pattern such as '.*'", {"input_dir": "hidden"}),
         (UsageError, "overwrite launch.tsv of the launch", {"pattern": "*"}),
         (UsageError, "or contains it", {"output_dir": "in"}),
         (UsageError, "or contains it", {"output_dir": "."}),

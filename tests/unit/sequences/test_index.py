@@ -378,9 +378,32 @@ def test_an_existing_folder_is_not_replaced(tmp_path):
     assert (tmp_path / "index" / "thesis.txt").exists()
 
 
-def test_standard_input_cannot_be_given_twice(tmp_path):
+@pytest.mark.parametrize("path", ["-", "/dev/stdin"])
+def test_standard_input_cannot_be_given_twice(path, tmp_path):
     with pytest.raises(UsageError, match="give the input - only once"):
-        build_index(tmp_path / "index", ["-", "-"], SPEC)
+        build_index(tmp_path / "index", ["-", path], SPEC)
+
+
+NAMES_OF_INPUTS = """
+import sys
+from pathlib import Path
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.records import Alphabet
+spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 15, "even", 11)
+for number, paths in enumerate(sys.argv[1:]):
+    print(*build_index(Path(f"index-{number}"), paths.split(), spec).input_names)
+"""
+
+
+def test_standard_input_is_named_stdin_by_each_of_its_paths(tmp_path):
+    for name in ("a.fa", "stdin"):
+        write_fasta(tmp_path / name, [(name, b"ATGGCC")])
+    inputs = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "- stdin")
+    with (tmp_path / "a.fa").open() as stream:
+        words = [sys.executable, "-c", NAMES_OF_INPUTS, *inputs]
+        done = run_captured(*words, stdin=stream, cwd=tmp_path, code=0)
+    assert done.stdout.splitlines() == ["stdin", "stdin", "stdin", "stdin stdin#2"]
 
 
 def test_a_full_disk_leaves_no_index(tmp_path):
