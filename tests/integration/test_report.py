@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
+from programs import run_without_root
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
@@ -559,6 +560,41 @@ def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
         assert main([*map(str, words)]) == 64
         assert str(output) in capsys.readouterr().err
     assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["report", slow("aggregate"), slow("plot")])
+@pytest.mark.parametrize("closed", ["run.json above", "folder of the input"])
+def test_an_output_beside_files_that_the_user_cannot_read(closed, command, run, tmp_path):
+    """A run.json of somebody else in a folder above, or an input in a folder that was closed."""
+    data, results = tmp_path / "data", tmp_path / "results"
+    data.mkdir()
+    fasta = shutil.copy(run.root.parent / "small.fa", data)
+    copy = predicted(fasta, results / "run", "--embeddings", "fp16")
+    output = results / "figure.png"
+    output.touch()
+    above = RunDirectory(results).run_json
+    above.parent.mkdir(exist_ok=True)
+    above.touch()
+    secret = data if closed == "folder of the input" else above
+    secret.chmod(0)
+    try:
+        of = [copy.shards, "--index"] if command == "aggregate" else []
+        run_without_root(command, *of, copy.root, "-o", output, code=0)
+    finally:
+        secret.chmod(0o700)
+    assert output.stat().st_size
+
+
+def test_a_run_in_a_folder_of_another_run_has_a_report(run, tmp_path, capsys):
+    outer = copied(run, tmp_path)
+    shutil.copytree(run.root, outer.logs / "inner")
+    inner = RunDirectory(outer.logs / "inner")
+    inner.report.unlink()
+    assert main(["report", str(inner.root), "-q"]) == 0
+    assert inner.report.exists()
+    path = outer.logs / "all.html"
+    assert main(["report", str(inner.root), "-o", str(path), "-q"]) == 64
+    assert f"{path} is a file of a run, {outer.root}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["launch.tsv", "launch.json", "launch.logs/report.html"])

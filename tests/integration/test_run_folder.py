@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,39 @@ def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, called):
     path.write_text(f">gene\n{GENE}\n")
     assert path.name in called("predict", path, "-o", path.parent, code=64).stderr
     assert path.read_text() == f">gene\n{GENE}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("predict {gene} -o {loop}", "the link points to itself: remove it, or give another path"),
+        ("predict {gene} -o {loop}/run", "the link points to itself"),
+        ("predict {loop}/x.fa -o {run}", "x.fa: the file cannot be opened"),
+        ("launch --input-dir {inputs} -o {loop}", "no folder can be created here"),
+    ],
+)
+def test_a_link_that_points_to_itself_in_a_path(command, told, gene, tmp_path, called):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    named = {"gene": gene, "inputs": Path(gene).parent, "loop": loop, "run": tmp_path / "run"}
+    assert told in called(*command.format(**named).split(), code=1).stderr
+    assert [*tmp_path.iterdir()] == [loop]
+
+
+@pytest.mark.parametrize("step", ["created", "write_outputs"])
+def test_ctrl_c_after_force_is_told_how_the_work_is_kept(step, run, gene, monkeypatch, called):
+    """While the old run is still there, no advice names --resume, which would keep that run."""
+    words = ["predict", gene, "-o", run, "-q", "--min-length", "200"]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            f"virnucpro.compute.predict.{step}", lambda *_, **__: signal.raise_signal(signal.SIGINT)
+        )
+        told = called(*words, "--force", code=130).stderr
+    if step == "created":
+        assert told.endswith("Nothing new was computed. Rerun the command.\n")
+    else:
+        assert told.endswith("Rerun the command with --resume instead of --force.\n")
+        called(*words, "--resume", code=0)
 
 
 FILES = "predictions.tsv missing.tsv embeddings.h5 tracks/windows.tsv run/run.json run/run.lock"

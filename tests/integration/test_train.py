@@ -18,8 +18,10 @@ from safetensors.numpy import load_file
 import virnucpro
 from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
+from virnucpro.durable import temporary_beside
 from virnucpro.folder_lock import folder_lock
-from virnucpro.lab.training import cross_validation
+from virnucpro.lab.training import cross_validation, train
+from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -273,8 +275,60 @@ def test_force_keeps_files_of_the_user_in_folders(trained, labels, tmp_path, unt
         path.write_text("of years")
     until_drawing(command(labels, folder, "--force"))
     assert [path.read_text() for path in own] == ["of years"] * 2
-    left = {path for path in folder.rglob("*") if path.is_file()} - {*own}
-    assert left == {folder / "train.json", folder / "train.lock"}
+    left = {path for path in folder.iterdir() if path.is_file()} | {*folder.glob("folds/*")}
+    assert left == {*own, folder / "train.json", folder / "train.lock"}
+
+
+@pytest.fixture
+def until_fitting(monkeypatch):
+    """Return a function that runs the command until all windows have vectors."""
+
+    def run(words):
+        monkeypatch.setattr(train, "fit_head", lambda *_: sys.exit("fitting"))
+        with pytest.raises(SystemExit, match="fitting"):
+            main(words)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["of the file server", "of a killed worker"])
+def test_force_replaces_vectors_with_files_that_programs_have_left(
+    kind, trained, labels, tmp_path, until_fitting
+):
+    """A file that NFS keeps while a program has it open, or a segment that was never finished."""
+    folder = shutil.copytree(trained, tmp_path / "toy")
+    vectors = RunDirectory(folder / "vectors")
+    (_, segment), *_ = vectors.segments()
+    other = vectors.logs / ".nfs0001"
+    path = temporary_beside(segment) if kind == "of a killed worker" else other
+    path.write_text("left")
+    before = segment.stat().st_mtime_ns
+    until_fitting(command(labels, folder, "--force"))
+    assert path.exists() == (path == other)
+    assert segment.stat().st_mtime_ns > before
+
+
+def test_a_kill_while_force_deletes_a_training(
+    trained, labels, tmp_path, monkeypatch, until_fitting
+):
+    """First the bundle has lost its manifest; then the vectors are those of the former training."""
+    folder = shutil.copytree(trained, tmp_path / "toy")
+    replacing = command(labels, folder, "--seed", 2)
+
+    def killed(bundle):
+        (bundle / "bundle.json").unlink()
+        sys.exit("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.shutil, "rmtree", killed)
+        with pytest.raises(SystemExit, match="killed"):
+            main([*replacing, "--force"])
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "predict", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit, match="killed"):
+            main([*replacing, "--force"])
+    until_fitting([*replacing, "--resume"])
+    assert not (folder / "bundle").exists()
 
 
 def test_files_of_the_user_among_the_vectors_are_kept(trained, labels, tmp_path, called):

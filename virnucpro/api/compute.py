@@ -53,7 +53,7 @@ class ApiReporter(CommandReporter):
 
     def __init__(self, inputs: InputFiles, options: "CallerOptions") -> None:
         progress = options.progress
-        super().__init__(open_view() if progress else None, quiet=not progress)
+        super().__init__(open_view() if progress else None, quiet=not progress, force=options.force)
         self._inputs, self._progress = inputs, progress
         self._keywords = keywords_of(type(options))
         self.warnings: dict[str, None] = {}

@@ -119,8 +119,8 @@ def streams_of(given: Source) -> tuple[Input, ...]:
     Raises
     ------
     UsageError
-        If an entry is neither a path nor a sequence with a name, a name cannot be kept unchanged in
-        the tables, or there is no entry.
+        If an entry is neither a path nor a sequence with a name, or a name cannot be kept unchanged
+        in the tables.
     InputError
         If an object of the caller raises an exception, which is its cause.
     """
@@ -142,14 +142,15 @@ def streams_of(given: Source) -> tuple[Input, ...]:
             raise UsageError("source is one pair (name, sequence): give a list, [(name, sequence)]")
     if isinstance(source, str | os.PathLike):
         return inputs_of(source)
-    entries = () if callable(getattr(source, "read", None)) else _entries(source)
-    with _errors_at([1]):
-        first = next(iter(entries), None)
-    if isinstance(first, os.PathLike) or (isinstance(first, str) and not _is_sequence(first)):
-        return inputs_of(itertools.chain([first], entries))
-    if first is None and entries != ():
-        raise UsageError("source is empty: give a path or at least one pair (name, sequence)")
-    blocks = _blocks(source) if first is None else _fasta(itertools.chain([first], entries))
+    if callable(getattr(source, "read", None)):
+        blocks = _blocks(source)
+    else:
+        entries = _entries(source)
+        with _errors_at([1]):
+            first = [*itertools.islice(entries, 1)]
+        if any(isinstance(one, str | os.PathLike) and not _is_sequence(one) for one in first):
+            return inputs_of(itertools.chain(first, entries))
+        blocks = _fasta(itertools.chain(first, entries))
     stream: Any = BlockStream(blocks)
     return (OpenInput(_NAME, stream),)
 
@@ -176,9 +177,10 @@ def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
             raise type(error)(files.described(str(error))) from error
 
 
-def _is_sequence(text: str) -> bool:
+def _is_sequence(text: str | os.PathLike[str]) -> bool:
     """Return whether text is a sequence: 20 or more letters, and no file has this name."""
-    return _BARE.fullmatch(text) is not None and not os.path.exists(text)  # noqa: PTH110
+    known = isinstance(text, str) and _BARE.fullmatch(text) is not None
+    return known and not os.path.exists(text)  # noqa: PTH110
 
 
 def _blocks(source: Any) -> Iterator[bytes]:  # noqa: ANN401 - an open file

@@ -235,6 +235,7 @@ _ALTERNATIVES = {
     errno.ENOTDIR: "a file is where a folder is needed: name the folder of a run",
     errno.EEXIST: _NOT_A_FOLDER,
     errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "the link points to itself: remove it, or give another path",
 }
 _REPAIRS = {
     errno.ENOSPC: "free disk space",

@@ -101,7 +101,8 @@ class RankLaunch:
         try:
             self._close(executor, record, started)
         finally:  # report that all ranks failed rather than that run.json cannot be written
-            again = "start the task again" if of_round else "rerun with --resume"
+            resume = f"rerun with --resume{' instead of --force' * self.execution.force}"
+            again = "start the task again" if of_round else resume
             _refuse_total_failure(self.opened, executor.statuses, again)
 
     def _processes(

@@ -14,7 +14,13 @@ from virnucpro.console import say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
 from virnucpro.dispatch.worker import file_of
-from virnucpro.durable import make_folder, refuse_links, remove_unfinished, require_regular
+from virnucpro.durable import (
+    make_folder,
+    real_path,
+    refuse_links,
+    remove_unfinished,
+    require_regular,
+)
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
@@ -236,14 +242,14 @@ class LauncherOrchestrator:
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
         """Return the input paths like `look_through`, but without paths in the output folder."""
-        output = target.resolve()
+        output = real_path(target)
         found = self.resource_allocator.look_through(source, pattern)
         if is_run(target):
             raise UsageError(
                 f"{target}: is the folder of a run. Choose another output folder: each file gets a "
                 "folder of its own in it."
             )
-        if source.resolve().is_relative_to(output):
+        if real_path(source).is_relative_to(output):
             raise UsageError(
                 f"{target}: the output folder is the input folder, or contains it. Choose "
                 "another output folder."
@@ -251,7 +257,7 @@ class LauncherOrchestrator:
         found = {
             path: why
             for path, why in found.items()
-            if not (path if why else path.resolve()).is_relative_to(output)
+            if not (path if why else real_path(path)).is_relative_to(output)
         }
         if all(found.values()):
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))

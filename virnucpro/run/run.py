@@ -89,14 +89,16 @@ def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = Non
     """
     target = output.absolute().parent.resolve() / output.name
     around = [target.parent, *(path.absolute().resolve() for path in places)]
+    is_own = False  # a report of the run itself, which may lie in a folder of another run
     for folder in dict.fromkeys(folder for path in around for folder in (path, *path.parents)):
         inside = target.relative_to(folder).parts if folder in target.parents else ()
         if is_launch(folder) and not OWN_NAMES.isdisjoint(inside[:1]):
             raise UsageError(f"{output} is a file of a launch, {folder}; choose another one")
         run = RunDirectory(folder)
-        if not is_run(folder):
-            continue
-        is_own = target == folder / (own or "")
+        with suppress(OSError):  # unreadable: a file with a name of a run may be one
+            if not is_run(folder):
+                continue
+        is_own |= target == folder / (own or "")
         if run.owns(output) and not is_own:
             example = f", such as {folder / own}" if own else ""
             raise UsageError(

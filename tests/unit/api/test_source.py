@@ -126,8 +126,7 @@ def test_tables_of_pandas(needs):
     [
         (3, "source must be a path, several paths, an open file, a sequence, or pairs"),
         (None, "source must be a path"),
-        ([], "source is empty"),
-        ({}, "source is empty"),
+        ([None], r"entry 1: give a pair \(name, sequence\)"),
         (["a.fa", 3], "invalid input 3"),
         (
             [("a", "ACGT"), "b.fa"],
