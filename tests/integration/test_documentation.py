@@ -98,7 +98,16 @@ NOT_RUN = {
 """Blocks that are not run: a page and a text of the block, with the reason."""
 
 OTHER_PROGRAMS = {
-    *("--gpus", "--gpus-per-node", "--time", "--array", "--requeue", "--build-arg", "--nv"),
+    *(
+        "--signal",
+        "--gpus",
+        "--gpus-per-node",
+        "--time",
+        "--array",
+        "--requeue",
+        "--build-arg",
+        "--nv",
+    ),
     *(
         "--bind",
         "--shm-size",
