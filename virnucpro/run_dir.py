@@ -42,10 +42,9 @@ class RunDirectory:
     ::
 
         predictions.tsv (predict) or sequences.tsv (embed)
-        viral.fasta, ambiguous.fasta ...  records by call, as chosen; .fastq if all inputs are
-                                        FASTQ; .gz if compressed
-        viruses.fasta                   viral records, and viral stretches of proviruses; .gz
-        viral_regions.fasta             viral stretches of records of both kinds; endings as above
+        viruses.fasta                   viral records, and viral stretches of proviruses; .fastq
+                                        if all inputs are FASTQ; .gz if compressed
+        ambiguous.fasta ...             records with other calls, as chosen; endings as above
         regions.tsv                     stretches of long records
         report.html                     report of the tables
         missing.tsv, quarantine.tsv     absent if empty
@@ -112,11 +111,10 @@ class RunDirectory:
         self.scores_bedgraph = self.tracks / "scores.bedgraph"
         self.genes = self.tracks / "genes.gff3"
         extracts = tuple(path for call in EXTRACTS for path in self.extracts(call))
-        viruses = [self.extract("viruses", compressed=packed) for packed in (False, True)]
         self.choices = (
             *(self.published_results, self.published_consensus),
             *(self.regions, self.regions_bed, self.regions_gff3, self.scores_bedgraph, self.genes),
-            *(*self.extracts("viral_regions"), *extracts, *viruses),
+            *extracts,
         )
         self.tables = (
             *(self.predictions, self.windows, self.sequences, self.missing, self.quarantine),
@@ -131,7 +129,6 @@ class RunDirectory:
             self.predictions,
             self.sequences,
             *extracts,
-            *viruses,
             self.regions,
             self.genes,
             self.embeddings,
@@ -146,8 +143,9 @@ class RunDirectory:
         )
 
     def extract(self, call: str, *, fastq: bool = False, compressed: bool = False) -> Path:
-        """Return the path of the sequences with a call, or ``viruses``, ``viral_regions``."""
-        return self.root / f"{call}.{'fastq' if fastq else 'fasta'}{'.gz' * compressed}"
+        """Return the path of the sequences with a call; those called viral are the viruses."""
+        name = "viruses" if call == "viral" else call
+        return self.root / f"{name}.{'fastq' if fastq else 'fasta'}{'.gz' * compressed}"
 
     def extracts(self, call: str) -> tuple[Path, ...]:
         """Return all paths that `extract` may return for a call; a run has one of these files."""

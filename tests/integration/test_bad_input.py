@@ -231,7 +231,7 @@ def test_a_planned_run_answers_the_same_records(mixed, tmp_path, tables, capsys,
     assert main(["work", str(many), "--task", "0/1", "--devices", "cpu:1", "-q"]) == 0
     assert main(["merge", str(many), "-q"]) == 0
     assert [row["status"] for row in tables(many / "predictions.tsv")] == STATUSES
-    for name in ("predictions.tsv", "tracks/windows.tsv", "viral.fasta"):
+    for name in ("predictions.tsv", "tracks/windows.tsv", "viruses.fasta"):
         assert (many / name).read_bytes() == (one / name).read_bytes()
 
 

@@ -99,7 +99,7 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
     assert added
     for name in ("prediction_results.txt", "prediction_results_highestscore.csv"):
         published, expected = (
-            [line.split("\t") for line in (run.parent / name).read_text().splitlines()]
+            [line.split("\t") for line in (run.parent.parent / name).read_text().splitlines()]
             for run in (both, alone)
         )
         assert [row[:2] for row in published] == [row[:2] for row in expected]
@@ -109,13 +109,13 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
         np.testing.assert_allclose(*numbers, rtol=0, atol=2e-4)
     vectors, names = {}, {}
     for run in (both, alone):
-        with h5py.File(run.parent / "embeddings.h5") as file:
+        with h5py.File(run.parent.parent / "embeddings.h5") as file:
             names[run] = file["sequence_ids"].asstr()[:]
             vectors[run] = file["embeddings"][:]
     whole = np.array([name.endswith("W") for name in names[both]])
     assert whole.sum() == added
     assert np.isnan(vectors[both]).all(axis=1).tolist() == whole.tolist()
-    assert main(["verify", str(both.parent)]) == 0
+    assert main(["verify", str(both.parent.parent)]) == 0
     assert names[both][~whole].tolist() == names[alone].tolist()
     np.testing.assert_allclose(vectors[both][~whole], vectors[alone], atol=2e-3)
 

@@ -138,10 +138,10 @@ def test_no_report_leaves_it_out_and_removes_the_report_of_other_tables(run, sma
     copy = copied(run, tmp_path)
     predicted(small_fasta, copy.root, "--force", "--no-report")
     without = REPORTS - {"report.html"}
-    assert {path.name for path in copy.root.iterdir()} & REPORTS == without
+    assert {path.name for path in (copy.report, *copy.multiqc) if path.exists()} == without
     for words, left in (([], REPORTS), (["--no-report"], without)):
         assert main(["aggregate", str(copy.root), "-q", *words]) == 0
-        assert {path.name for path in copy.root.iterdir()} & REPORTS == left
+        assert {path.name for path in (copy.report, *copy.multiqc) if path.exists()} == left
 
 
 def test_rescore_renews_the_report(run, tmp_path):
@@ -274,8 +274,8 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
         predicted(small_fasta, tmp_path / name, "--no-report")
     assert main(["report", str(tmp_path / "a/out"), str(tmp_path / "b/out")]) == 64
     assert "name the report of all of them with -o" in capsys.readouterr().err
-    (tmp_path / "a/begun").mkdir()
-    (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
+    (tmp_path / "a/begun/run").mkdir(parents=True)
+    (tmp_path / "a/begun/run/run.json").write_bytes(run.run_json.read_bytes())
     predicted(small_fasta, tmp_path / "a/removed.fa", "--no-report")  # no longer a file of it
     (tmp_path / "a/launch.json").write_text(table_of({"/in/out": "done"}))
     path = tmp_path / "all.html"

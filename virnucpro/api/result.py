@@ -17,7 +17,7 @@ from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
 from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunError, RunExistsError, UsageError
-from virnucpro.report.extract import write_extract
+from virnucpro.report.extract import RecordIds, write_extract
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.outputs import call_run, outcome_of, survey_segments
@@ -128,8 +128,9 @@ class Result(RunOutput):
     ) -> Path:
         """Write the sequences with given calls as FASTA, in input order; return the path.
 
-        A header has the name, then ``probability=0.9912 score=0.9731 length=5386 file=contigs.fa
-        record=17``. Sequences are in upper case, with T instead of U. An existing file is replaced.
+        A header has a unique id, which is the name or, if names repeat, ``sample|name``; then
+        ``probability=0.9912 score=0.9731 name=c17 length=5386 file=contigs.fa record=17``.
+        Sequences are in upper case, with T instead of U. An existing file is replaced.
 
         Parameters
         ----------
@@ -154,7 +155,7 @@ class Result(RunOutput):
         chosen = np.isin(np.asarray(table["call"], np.str_), options.calls)
         index = SequenceIndex.open(run.index)
         score, probability = (np.asarray(table[name]) for name in ("score", "probability"))
-        write_extract(Path(path), index, chosen, score, probability)
+        write_extract(Path(path), RecordIds(index), chosen, score, probability)
         return Path(path)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:

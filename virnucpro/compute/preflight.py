@@ -261,7 +261,7 @@ def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) ->
     origin = max(map(len, map(quote, index.input_names)), default=0) + _NUMBER_BYTES
     tables = index.n_records * (name + origin + _RECORD_BYTES)
     tables += index.n_windows * (2 * name + origin + _WINDOW_BYTES)
-    sequences = index.n_records * (name + origin + _HEADER_BYTES)
+    sequences = index.n_records * (2 * (name + origin) + _HEADER_BYTES)
     sequences += index.stored_letters * (2 if index.has_qualities else _WITH_LINE_ENDS)
     return {
         "segments": units * _SEGMENT_BYTES + rows * (row_bytes + _ROW_BYTES),

@@ -16,7 +16,7 @@ from virnucpro.classifier.consensus import Call, Status, Thresholds
 from virnucpro.classifier.decision import call_records
 from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.errors import RunError
-from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
+from virnucpro.report.extract import RecordIds, write_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
@@ -147,7 +147,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
         write_table(target.published_consensus, PublishedConsensus, scores)
         written |= {target.published_results, target.published_consensus}
     options = ExtractOptions(**manifest.extracts)
-    written.update(_write_region_files(target, scores, options))
+    written.update(_write_region_files(target, scores))
     write_table(target.predictions, Predictions, scores)
     written.update(_write_extracts(target, scores, options))
     if manifest.outputs.get("genes"):
@@ -164,21 +164,22 @@ def _write_extracts(
 ) -> Iterator[Path]:
     """Write the sequences of the chosen calls; yield the paths of the files.
 
-    The files are FASTQ if the index has qualities. viruses.fasta has proviruses by stretch, and
-    other viral records whole. Too long sequences are left out: their letters are not in the index.
+    The files are FASTQ if the index has qualities. Too long sequences are left out: their letters
+    are not in the index.
     """
     fastq = scores.index.has_qualities
+    ids = RecordIds(scores.index) if options.calls else None
     for number, call in enumerate(CALL_NAMES):
-        if call in options.calls:
-            path = target.extract(call, fastq=fastq, compressed=options.compress)
-            chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
-            numbers = scores.records.score, scores.calls.probability
-            write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
-            yield path
-    if "viral" in options.calls:
-        path = target.extract("viruses", compressed=options.compress)
-        whole = (scores.calls.call == Call.VIRAL) & ~scores.provirus
-        write_viruses(path, scores.index, whole, scores.calls.probability, scores.inserted)
+        if ids is None or call not in options.calls:
+            continue
+        path = target.extract(call, fastq=fastq, compressed=options.compress)
+        chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
+        numbers = scores.records.score, scores.calls.probability
+        if number == Call.VIRAL:
+            whole = chosen & ~scores.provirus
+            write_viruses(path, ids, whole, *numbers, scores.inserted, fastq=fastq)
+        else:
+            write_extract(path, ids, chosen, *numbers, fastq=fastq)
         yield path
 
 
@@ -330,13 +331,10 @@ def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
-def _write_region_files(
-    target: RunDirectory, scores: RunScores, options: ExtractOptions
-) -> Iterator[Path]:
-    """Write regions.tsv, BED, GFF3, bedGraph and viral_regions.fasta; yield their paths.
+def _write_region_files(target: RunDirectory, scores: RunScores) -> Iterator[Path]:
+    """Write regions.tsv, BED, GFF3 and bedGraph; yield their paths.
 
-    Without a calibration only the bedGraph is written. The sequences are written if viral records
-    are extracted, as FASTQ if the index has qualities.
+    Without a calibration only the bedGraph is written.
 
     Raises
     ------
@@ -352,8 +350,3 @@ def _write_region_files(
     write_bed(target.regions_bed, index, regions)
     write_gff3(target.regions_gff3, index, regions)
     yield from (target.regions, target.regions_bed, target.regions_gff3)
-    if "viral" in options.calls:
-        fastq = index.has_qualities
-        path = target.extract("viral_regions", fastq=fastq, compressed=options.compress)
-        write_region_extract(path, index, scores.inserted, fastq=fastq)
-        yield path

@@ -16,7 +16,7 @@ from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import read_records
 
-OUTPUTS = ("predictions.tsv", "tracks/windows.tsv", "viral.fasta")
+OUTPUTS = ("predictions.tsv", "tracks/windows.tsv", "viruses.fasta")
 
 
 def test_the_run_is_that_of_the_command_line(tmp_path, pairs):
