@@ -138,7 +138,7 @@ def other_run(few_fasta, tmp_path):
 
 def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, capsys, called):
     out, shards = tmp_path / "out.h5", str(undisturbed / "run" / "shards")
-    alone = shutil.copytree(other_run / "run" / "index", tmp_path / "alone" / "index")
+    alone = shutil.copytree(other_run / "run" / "index", tmp_path / "alone" / "run" / "index")
     command = ["aggregate", shards, "-o", str(out), "--index"]
     assert "pass the folder of the run" in called(*command, alone, code=1).stderr
     for folder in (other_run / "run" / "logs", other_run / "nothing"):
