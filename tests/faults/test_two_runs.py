@@ -80,7 +80,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
     holding = run_lock(run)
 
     def overtake():
-        run.root.mkdir()
+        run.machine.mkdir(parents=True)
         holding.__enter__()
         run.index.mkdir()
 
@@ -109,7 +109,7 @@ def test_the_new_folder_of_a_run_that_cannot_start_is_removed(tmp_path):
 def test_a_lock_file_without_a_name_is_not_a_lock(tmp_path):
     """The creator removes the folder after another process opened the lock and before it locks."""
     run = RunDirectory(tmp_path / "run")
-    run.root.mkdir()
+    run.machine.mkdir(parents=True)
     armed = True
 
     def hook(event, arguments):
@@ -117,6 +117,7 @@ def test_a_lock_file_without_a_name_is_not_a_lock(tmp_path):
         if armed and event == "fcntl.fcntl":
             armed = False
             run.lock.unlink()
+            run.machine.rmdir()
             run.root.rmdir()
 
     sys.addaudithook(hook)

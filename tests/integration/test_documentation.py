@@ -78,7 +78,7 @@ NOT_RUN = {
     **{
         ("docs/what-next.md", text): OTHERS
         for text in (
-            *("seqkit rename", "seqkit grep", "checkv end_to_end", "genomad end-to-end"),
+            *("seqkit grep", "checkv end_to_end", "genomad end-to-end"),
             *("iphop predict", "vcontact3 run", "pharokka.py", "bowtie2-build", "coverm contig"),
             *("ktImportText", "anvi-script-reformat-fasta", "anvi-import-collection", "igv.sh"),
             "bedtools getfasta",

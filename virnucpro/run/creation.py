@@ -99,8 +99,11 @@ def _make_folder(run: RunDirectory) -> bool:
     """Create the run folder and return True; return False if the folder exists already."""
     with output_folder(run.root):
         run.root.parent.mkdir(parents=True, exist_ok=True)
-        made = not run.root.exists()
-        run.root.mkdir(exist_ok=True)
+        try:
+            run.root.mkdir()
+            made = True
+        except FileExistsError:
+            made = False
         run.machine.mkdir(exist_ok=True)
     return made
 

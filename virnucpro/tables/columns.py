@@ -207,7 +207,7 @@ class WindowRows(_InRecords):
 class Windows(WindowRows):
     """One row per window, in input order."""
 
-    filename = "tracks/windows.tsv"
+    filename = "windows.tsv"
 
     @classmethod
     def all_rows(cls, run: RunScores) -> int:

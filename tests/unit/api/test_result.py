@@ -205,8 +205,8 @@ def test_warnings_are_issued_at_the_call(tmp_path):
 
 def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
     path = run.to_fasta(tmp_path / "none.fa", "not_scored")
-    wanted = ">too_short probability=NA score=NA length=8 file=source record=3\nACGTACGT\n"
-    assert path.read_text() == wanted
+    header = ">too_short probability=NA score=NA name=too_short length=8 file=source record=3"
+    assert path.read_text() == f"{header}\nACGTACGT\n"
     calls = ("viral", "ambiguous", "non-viral", "not_scored")
     records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))
     assert [(one.name, one.sequence.decode()) for one in records] == pairs
