@@ -146,8 +146,8 @@ def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, c
     for folder in (other_run, other_run / "run" / "index"):
         assert main([*command, str(folder)]) == 1
         assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
-    mixed = alone.parent
-    shutil.copy(undisturbed / "run" / "run.json", mixed)
+    mixed = alone.parent.parent
+    shutil.copy(undisturbed / "run" / "run.json", alone.parent)
     for folder in (mixed, alone):
         assert "is the index of another run" in called(*command, folder, code=1).stderr
     assert not out.exists()
