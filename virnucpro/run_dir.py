@@ -19,6 +19,7 @@ from virnucpro.durable import (
     temporary_beside,
 )
 from virnucpro.errors import NotARunError
+from virnucpro.joined import members
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
@@ -63,6 +64,7 @@ class RunDirectory:
         run/index.next/                 index of a new run until it is complete
         run/launches/0001.json          plan of one launch: units to compute at its start
         run/shards/rank-0003/unit-000123.h5   one committed segment
+        run/segments.bin                all segments of a complete run, in place of their files
         run/logs/rank-0003.log          output and event log of worker 3
         run/logs/coordinator.log        event log of the coordinator: starts, failures, restarts
         run/logs/*.jsonl                the same event logs as JSON, with --log-format json
@@ -85,6 +87,7 @@ class RunDirectory:
         self.next_index = self.machine / "index.next"
         self.launches = self.machine / "launches"
         self.shards = self.machine / "shards"
+        self.segments_file = self.machine / "segments.bin"
         self.logs = self.machine / "logs"
         self.rounds = self.machine / "rounds"
         self.parts = self.machine / "parts"
@@ -137,7 +140,8 @@ class RunDirectory:
             self.quarantine,
         )
         self._files = (
-            *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
+            *(self.run_json, self.status_json, self.budgets, self.segments_file),
+            *(*self.tables, self.embeddings),
             *(self.npy, self.npy_items, self.parquet, self.h5ad),
             *self.reports,
         )
@@ -177,17 +181,25 @@ class RunDirectory:
         return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Return unit and path of each segment file, sorted by unit, then path.
+        """Return unit and path of each segment, sorted by unit, then path.
 
-        These are the segments in all shards of the run and of its parts.
+        These are the segments in all shards of the run and of its parts, and the members of the
+        joined file; if its end is damaged, the file itself, as unit -1.
         """
         return sorted(self._all_segments())
 
     def has_segments(self) -> bool:
-        """Return whether a shard of the run or of a part has a segment file."""
+        """Return whether the run or a part has a segment."""
         return next(self._all_segments(), None) is not None
 
     def _all_segments(self) -> Iterator[tuple[int, Path]]:
+        try:
+            for path in members(self.segments_file):
+                yield int(path.stem.removeprefix("unit-")), path
+        except FileNotFoundError:
+            pass
+        except OSError:  # who reads it as a segment meets the error
+            yield -1, self.segments_file
         for run in (self, *map(self.part, self.part_names())):
             yield from run.own_segments()
 
@@ -321,15 +333,10 @@ class RunDirectory:
         sync_folder(self.machine)
         for path in self._files:
             path.unlink(missing_ok=True)
-        for folder, pattern in (
-            (self.launches, "????.json"),
-            *((self.logs, pattern) for pattern in _LOGS),
-            *((shard, "unit-*.h5") for shard in self.own_shards()),
-            (self.shards, ""),
-            (self.rounds, "*.json"),
-            (self.tracks, ""),
-        ):
-            _remove_members(folder, pattern)
+        self.remove_history()
+        self.remove_unit_files()
+        _remove_members(self.rounds, "*.json")
+        _remove_members(self.tracks, "")
         for part in self.part_names():
             shutil.rmtree(self.parts / part)
         _remove_members(self.parts, "")
@@ -338,6 +345,19 @@ class RunDirectory:
         if self.index.exists() or self.index.is_symlink():
             self.index.rename(temporary_beside(self.index))
         self.remove_unfinished()
+
+    def remove_history(self) -> None:
+        """Remove states, plans and logs of the workers."""
+        self.status_json.unlink(missing_ok=True)
+        _remove_members(self.launches, "????.json")
+        for pattern in _LOGS:
+            _remove_members(self.logs, pattern)
+
+    def remove_unit_files(self) -> None:
+        """Remove the segments in the shards of this folder."""
+        for shard in self.own_shards():
+            _remove_members(shard, "unit-*.h5")
+        _remove_members(self.shards, "")
 
     def remove_unfinished(self) -> None:
         """Remove temporary files of killed processes. The caller must hold the run's lock."""

@@ -11,6 +11,9 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
+from virnucpro.joined import members, open_file
+from virnucpro.run_dir import RunDirectory
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
 PREDICT = ["predict", "--embeddings=fp16"]
@@ -91,3 +94,24 @@ def load_script(name) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def segments_in(folder):
+    """Return the content of each segment of a run, by its name."""
+    found = {}
+    for _, path in RunDirectory(folder).segments():
+        with open_file(path) as source:
+            found[path.name] = source.read()
+    return found
+
+
+def take_apart(folder):
+    """Give each segment of a finished run a file of its own, as before its end; return the run."""
+    run = RunDirectory(folder)
+    for path in members(run.segments_file):
+        target = run.segment(0, int(path.stem.removeprefix("unit-")))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_file(path) as source:
+            target.write_bytes(source.read())
+    run.segments_file.unlink()
+    return run

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from cases import slow
-from programs import run_captured, with_fault
+from programs import run_captured, segments_in, with_fault
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -227,4 +227,4 @@ def test_a_row_that_kills_its_process_is_isolated_and_quarantined(
     assert len(others) == len(before) - len(own)
     assert all(one["status"] == other["status"] for one, other in others)
     assert all(abs(float(one["score"]) - float(other["score"])) <= 2e-4 for one, other in others)
-    assert all(path.exists() for _, path in RunDirectory(folder).segments())
+    assert segments_in(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import PREDICT, VIRNUCPRO, run_captured, started, wait_until, with_fault
+from programs import PREDICT, VIRNUCPRO, run_captured, segments_in, started, wait_until, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
@@ -33,7 +33,7 @@ def case(*moment, often=False):
 
 # `open` is the moment before a file's first byte, `os.rename` the one before the file appears.
 BEFORE_RANKS = [
-    case("SIGINT", "open", "index.json"),
+    case("SIGINT", "open", "columns.bin"),
     case("SIGTERM", "open", "bases.npy"),
     case("SIGHUP", "open", "item_row.npy"),
     case("SIGTERM", "os.rename", "/index."),
@@ -134,7 +134,7 @@ def test_a_run_killed_at_any_moment_completes(
                     process.kill()
                 process.wait()
                 no_orphan(process.pid)
-            now = {(path, path.stat().st_mtime_ns) for _, path in RunDirectory(folder).segments()}
+            now = segments_in(folder).items()
             assert kept <= now
             kept = now
         assert main([*map(str, command)]) == 0

@@ -8,6 +8,7 @@ import shutil
 
 import dnaio
 import pytest
+from programs import take_apart
 from samples import copy_of, read_table
 
 from virnucpro.cli.main import main
@@ -108,7 +109,7 @@ def test_compress_replaces_the_files_and_verify_finds_changes(run, inputs, capsy
 
 def test_rescore_and_repair_write_the_same_files(run, inputs, capsys):
     before = sequences(run)
-    _, segment = RunDirectory(run).segments()[0]
+    _, segment = take_apart(run).segments()[0]
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 255
     segment.write_bytes(content)
@@ -128,7 +129,7 @@ def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):
     command = ["predict", "-o", str(run), *DEVICES, "--force", "--extract", "not_scored"]
     assert main([*command, inputs[0], str(small_fasta)]) == 0
     assert sequences(run).keys() == {"not_scored.fasta"}
-    assert not (run / "run" / "index" / "qualities.npy").exists()
+    assert not SequenceIndex.open(run / "run" / "index").has_qualities
     assert main(["verify", str(run)]) == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import run_captured, take_apart
 
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.head import load_head
@@ -99,7 +99,7 @@ def test_tables_do_not_depend_on_the_number_of_workers(workers, predict, undistu
 def test_a_lost_or_flipped_segment_of_pieces_is_computed_again(predict, undisturbed, tmp_path):
     folder = tmp_path / "run"
     assert predict(folder, "--devices", "cpu:1") == 0
-    index, run = SequenceIndex.open(folder / "run" / "index"), RunDirectory(folder)
+    index, run = SequenceIndex.open(folder / "run" / "index"), take_apart(folder)
     (_, lost), (_, flipped), *_ = sorted(run.segments())  # the longest rows come first
     assert index.kinds(np.arange(8)).tolist() == [PIECE_ITEM] * 8
     lost.unlink()

@@ -14,6 +14,7 @@ from programs import run_without_root
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.errors import UsageError
+from virnucpro.joined import remove
 from virnucpro.report.html import page
 from virnucpro.run.report import plot_run
 from virnucpro.run_dir import RunDirectory
@@ -167,7 +168,7 @@ def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, m
 def test_a_partial_run_says_so(run, tmp_path):
     copy = copied(run, tmp_path)
     for _, path in copy.segments()[::2]:
-        path.unlink()
+        remove(path)
     assert main(["report", str(copy.root), "-q"]) == 0
     # the tables of the whole run are still there
     assert "report is partial" not in words_of(copy.report)

@@ -15,6 +15,7 @@ from samples import copy_of, files_in
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
+from virnucpro.joined import remove
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.run import run_lock
@@ -112,9 +113,10 @@ def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch,
 
 
 def test_scores_are_not_computed_again(run, middle, finished):
-    before = {path: path.stat().st_mtime_ns for _, path in RunDirectory(run).segments()}
+    segments = RunDirectory(run).segments_file
+    before = segments.stat().st_mtime_ns
     assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 0
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert segments.stat().st_mtime_ns == before
     assert content(run)["tracks/windows.tsv"] == content(finished)["tracks/windows.tsv"]
     assert content(run)["predictions.tsv"] != content(finished)["predictions.tsv"]
 
@@ -190,7 +192,7 @@ def test_tables_of_another_rule_are_found_by_verify(run, finished, called):
 def test_records_without_a_score_yet_stay_missing(run, tables, capsys):
     before = Counter(row["call"] for row in tables(run / "predictions.tsv"))
     _, segment = RunDirectory(run).segments()[0]
-    segment.unlink()
+    remove(segment)
     main(["rescore", str(run), "--threshold", "0", "-q"])
     rows = tables(run / "predictions.tsv")
     printed = Counter()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import take_apart
 from samples import copy_of, files_in
 
 from virnucpro.cli.main import main
@@ -31,7 +32,8 @@ def gene(tmp_path_factory):
 def finished(tmp_path_factory, gene):
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16"]) == 0
-    return folder
+    RunDirectory(folder).logs.mkdir()
+    return take_apart(folder).root
 
 
 run = copy_of("finished")
@@ -114,7 +116,7 @@ def test_ctrl_c_after_force_is_told_how_the_work_is_kept(step, run, gene, monkey
 
 
 FILES = "predictions.tsv missing.tsv embeddings.h5 tracks/windows.tsv run/run.json run/run.lock"
-FILES += " run/status.json run/index/bases.npy run/logs/coordinator.log run/logs/rank-0000.log"
+FILES += " run/status.json run/index/columns.bin run/logs/coordinator.log run/logs/rank-0000.log"
 
 
 @pytest.mark.parametrize(
@@ -277,12 +279,12 @@ def test_status_distinguishes_complete_computed_and_incomplete_runs(run, capsys)
 @pytest.mark.parametrize("text", ["{", '{"ranks": []}', '{"ranks": {"0": 5}}', ""])
 def test_status_works_without_a_status_file(run, capsys, text):
     (run / "run" / "status.json").write_text(text)
-    assert status(run, capsys)["ranks"] == {}
+    assert status(run, capsys)["ranks"]["0"]["state"] == "succeeded"  # of run.json
 
 
 def test_status_reports_ranks_that_died_with_their_parent(run, capsys):
-    content = json.loads((run / "run" / "status.json").read_text())
-    content["ranks"]["0"] |= {"state": "running", "exit": None}
+    rank = status(run, capsys)["ranks"]["0"] | {"state": "running", "exit": None, "seconds": 1}
+    content = {"running": True, "host": "", "ranks": {"0": rank}}
     (run / "run" / "status.json").write_text(json.dumps(content))
     assert status(run, capsys)["ranks"]["0"]["state"] == "ended with the main process"
 

@@ -8,6 +8,8 @@ from cases import slow
 
 from virnucpro.bundles.bundle import embedded_names, find_bundle, open_bundle
 from virnucpro.cli.main import main
+from virnucpro.joined import remove
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 pytestmark = pytest.mark.usefixtures("one_process")
@@ -70,10 +72,10 @@ def test_ranks_and_lost_segments_change_nothing(devices, run, bundle, few, tmp_p
         shutil.copytree(run, folder)
     else:
         assert main(command(bundle, few, folder, devices)) == 0
-    segments = sorted(folder.glob("run/shards/*/unit-*.h5"))
+    segments = RunDirectory(folder).segments()
     assert len(segments) > 1
-    for path in segments[::2]:
-        path.unlink()
+    for _, path in segments[::2]:
+        remove(path)
     assert main(command(bundle, few, folder, "cpu:1", "--resume")) == 0
     assert main(["verify", str(folder)]) == 0
     for name in ("predictions.tsv", "tracks/windows.tsv"):

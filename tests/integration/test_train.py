@@ -118,7 +118,7 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
 def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels, tmp_path):
     folder = tmp_path / "toy"
     with subprocess.Popen([sys.executable, "-m", "virnucpro", *command(labels, folder)]) as process:
-        wait_until(lambda: list(folder.glob("vectors/shards/*/unit-*.h5")), process)
+        wait_until(lambda: list(folder.glob("vectors/run/shards/*/unit-*.h5")), process)
         os.kill(process.pid, signal.SIGKILL)
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
@@ -487,13 +487,14 @@ def test_a_resume_needs_the_encoder_only(trained, labels, tmp_path):
     shutil.copytree(find_bundle("mini"), own)
     folder = tmp_path / "toy"
     assert main(command(labels, folder, "-e", f"{own}/nucleotide")) == 0
-    first = min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns
+    segments = RunDirectory(folder / "vectors").segments_file
+    first = segments.stat().st_mtime_ns
     manifest = json.loads((own / "bundle.json").read_text())
     manifest["thresholds"] = {"viral": 0.7, "non_viral": 0.2}
     (own / "bundle.json").write_text(json.dumps(manifest))
     assert open_bundle(str(own)).fingerprint != open_bundle("mini").fingerprint
     assert main(command(labels, folder, "-e", f"{own}/nucleotide", "--resume")) == 0
-    assert min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns == first
+    assert segments.stat().st_mtime_ns == first
     head = (folder / "bundle" / "head.safetensors").read_bytes()
     assert head == (trained / "bundle" / "head.safetensors").read_bytes()
 

@@ -81,7 +81,7 @@ def test_clear_keeps_the_lock_and_foreign_files(run):
     run.index.mkdir()
     run.tracks.mkdir()
     run.genes.touch()
-    (run.index / "bases.npy").touch()
+    (run.index / "columns.bin").touch()
     for name in foreign:
         (run.root / name).touch()
     (run.machine / "index.99-abcdef12.tmp").mkdir()

@@ -3,14 +3,14 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from virnucpro.console import say
+from virnucpro.console import counted, say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
 from virnucpro.dispatch.worker import file_of
@@ -189,8 +189,8 @@ class LauncherOrchestrator:
         if gpus == "auto" and devices[0].kind == "cpu":
             fitting = usable_memory() // 2 // hooks.memory_bytes(setup)  # in half of the memory
             devices *= max(1, min(n_threads, fitting))
-        n_usable = sum(not found[file] for file in files)
-        n_workers = min(len(devices), max(1, n_usable))
+        known = [*_known(files, found, partial(hooks.finished, keywords=setup), source, target)]
+        n_workers = min(len(devices), max(1, len(files) - len(known)))
         gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
         threads = max(1, n_threads // n_workers)
         limit = scheduler_limit(n_workers, options.threads)
@@ -205,7 +205,8 @@ class LauncherOrchestrator:
         }
         setup = accepted_keywords(worker_cls, offered) | setup
         plan = _Plan(
-            source, target, pattern, found, files, worker_cls, gpu_ids, devices, threads, setup
+            *(source, target, pattern, found, files, known),
+            *(worker_cls, gpu_ids, devices, threads, setup),
         )
         return self._execute(plan, options)
 
@@ -309,9 +310,10 @@ class LauncherOrchestrator:
         refuse_links({plan.target / name for path in inputs for name in (path, *path.parents[:-1])})
         require_regular(logs.glob("*.log"))
         make_folder(own)
-        usable = [path for path in files if not plan.found[path]]
+        answered = {result.file for result in plan.known}
+        usable = [path for path in files if str(path) not in answered]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))
-        balancer = self.load_balancer = LoadBalancer(plan.gpu_ids, devices=names)
+        balancer = self.load_balancer = LoadBalancer(plan.gpu_ids if usable else (), devices=names)
         live = not options.quiet and _has_live_table()
         spawner = self.process_spawner = ProcessSpawner(
             max_attempts=options.max_attempts,
@@ -338,28 +340,26 @@ class LauncherOrchestrator:
         advice = "Wait for it to end, or choose another folder."
         with folder_lock(own / LOCK_NAME, advice, held=options.lock):
             remove_unfinished(own, OWN_NAMES.__contains__)
-            balancer.results.extend(
-                FileResult(str(path), FileStatus.FAILED, error=plan.found[path])
-                for path in files
-                if plan.found[path]
-            )
+            balancer.results.extend(plan.known)
+            if not options.quiet and len(files) > len(usable):
+                known = counted(len(files) - len(usable), "file")
+                balancer.say(f"{known} need no worker: finished before, or not readable")
             table.begin()
             begun()
-            if not usable:
-                return table.end()
             try:
-                results = allocator.create_result_queue()
-                spawner.spawn_workers(
-                    plan.gpu_ids,
-                    allocator.create_task_queue(usable, len(plan.gpu_ids)),
-                    results,
-                    plan.worker,
-                    devices=plan.devices,
-                    total_files=len(usable),
-                    keywords=plan.keywords,
-                )
-                balancer.monitor_progress(results, len(files), receive, wait)
-                spawner.wait_for_completion()
+                if usable:
+                    results = allocator.create_result_queue()
+                    spawner.spawn_workers(
+                        plan.gpu_ids,
+                        allocator.create_task_queue(usable, len(plan.gpu_ids)),
+                        results,
+                        plan.worker,
+                        devices=plan.devices,
+                        total_files=len(usable),
+                        keywords=plan.keywords,
+                    )
+                    balancer.monitor_progress(results, len(files), receive, wait)
+                    spawner.wait_for_completion()
             finally:
                 spawner.terminate_all()
                 report = table.end()
@@ -371,13 +371,17 @@ class LauncherOrchestrator:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Checked inputs of a launch: paths, own files, worker class, devices, keyword arguments."""
+    """Checked inputs of a launch: paths, own files, worker class, devices, keyword arguments.
+
+    `known` are the results of the files that no worker gets.
+    """
 
     source: Path
     target: Path
     pattern: str
     found: Found
     files: Sequence[Path]
+    known: Sequence[FileResult]
     worker: type[BaseWorker]
     gpu_ids: Sequence[int]
     devices: Sequence[Device]
@@ -394,6 +398,23 @@ class _Plan:
             "worker": f"{module}:{self.worker.__qualname__}",
             "devices": [str(device) for device in self.devices],
         }
+
+
+def _known(
+    files: Iterable[Path],
+    found: Found,
+    finished: Callable[[str, Path, Path], dict[str, Any] | None],
+    source: Path,
+    target: Path,
+) -> Iterator[FileResult]:
+    """Yield the results of files that cannot be read, and of those that are finished."""
+    for file in files:
+        if found[file]:
+            yield FileResult(str(file), FileStatus.FAILED, error=found[file])
+        elif (result := finished(str(file), source, target)) is not None:
+            complete = result.pop("complete", True)
+            status = FileStatus.SKIPPED if complete else FileStatus.PARTIAL
+            yield FileResult(str(file), status, result=result)
 
 
 def _has_live_table() -> bool:

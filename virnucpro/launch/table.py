@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
@@ -142,12 +142,13 @@ class MergedOutputs:
 
     def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
         """Yield for each result that has the output `name`: the name of its file, and the path."""
+        folder = self._folder.resolve()
         for outcome in results:
             outputs = outcome.result.get(OUTPUTS_KEY)
             if outcome.status.answered and isinstance(outputs, dict) and name in outputs:
                 path = Path(str(outputs[name]))
                 # The path may come from a launch.json that someone has edited.
-                if not (path.is_file() and path.resolve().is_relative_to(self._folder.resolve())):
+                if not (path.is_file() and path.resolve().is_relative_to(folder)):
                     raise OSError(f"{path} is not a file in {self._folder}: rerun {outcome.file}")
                 yield encoded(file_cell(outcome.file, self._source)), path
 
@@ -297,12 +298,15 @@ class LaunchTable:
             "exit_code": exit_code,
             **self.balancer.get_summary_stats(),
             "troubles": self.balancer.troubles,
-            "files": [_plain(outcome) for outcome in results],
         }
+        # A line for each file: `json.dumps` with an indent takes ten times as long.
+        head = json.dumps(content, indent=2, default=str).removesuffix("\n}")
+        files = ",\n    ".join(json.dumps(_plain(outcome), default=str) for outcome in results)
+        text = f'{head},\n  "files": [\n    {files}\n  ]\n}}\n'
         with write_file(self.target / TSV_NAME, lasting=lasting) as stream:
             stream.writelines(b"\t".join(map(encoded, row)) + b"\n" for row in rows)
         with write_file(self.target / JSON_NAME, lasting=lasting) as stream:
-            stream.write(json.dumps(content, indent=2, default=str).encode() + b"\n")
+            stream.write(text.encode())
         return rows
 
 
@@ -368,7 +372,7 @@ def readable(rows: Sequence[Sequence[str]], left_out: str = "") -> list[list[str
 
 
 def _plain(outcome: FileResult) -> dict[str, Any]:
-    plain = asdict(outcome)
+    plain = {own.name: getattr(outcome, own.name) for own in fields(outcome)}
     plain["gpu"] = plain.pop("gpu_id")
     plain["seconds"] = None if outcome.seconds is None else round(outcome.seconds, 3)
     return plain

@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,9 @@ from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, Status, Thresholds
 from virnucpro.classifier.decision import call_records
 from virnucpro.classifier.run_scores import run_windows, score_run
+from virnucpro.console import output_failure
 from virnucpro.errors import RunError
+from virnucpro.joined import join
 from virnucpro.report.extract import RecordIds, write_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
@@ -25,6 +28,7 @@ from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run
 from virnucpro.run_dir import RunDirectory, is_run
+from virnucpro.sequences.columns import index_file
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
@@ -43,6 +47,9 @@ from virnucpro.tables.columns import (
 from virnucpro.tables.published import PublishedConsensus, PublishedResults
 from virnucpro.tables.source import LENGTH_CLASSES, RunScores, length_class
 from virnucpro.tables.write import write_table
+
+_MOST_JOINED: Final = 1 << 28
+"""Bytes of segments that are joined: more take long to copy, in few files for their size."""
 
 
 def survey_segments(run: Run, reporter: Reporter) -> Coverage:
@@ -109,18 +116,54 @@ def write_outputs(
         write_exports(run.paths, run.manifest.formats)
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(run.paths, scores)
+    outcome = outcome_of(run, scores, reporter)
     seconds = {**run.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
-    run.update(replace(with_prevalence(run.manifest, scores), seconds=seconds))
+    run.update(replace(with_results(run, scores, outcome), seconds=seconds))
     if run.manifest.command == "predict":
         renew_report(run, reporter, scores, wanted=report)
-    return outcome_of(run, scores, reporter)
+    if not (coverage.missing or run.paths.rounds.exists()):
+        with suppress(OSError):  # the run is complete with more files, too
+            _remove_passing(run, coverage)
+    return replace(outcome, files=_existing(run.paths.results))
 
 
-def with_prevalence(manifest: Manifest, scores: RunScores) -> Manifest:
+def _remove_passing(run: Run, coverage: Coverage) -> None:
+    """Join the segments of a complete run in one file, and remove what only a resume needs.
+
+    A kill leaves segments twice, which the next writer of outputs removes. The history of workers
+    stays if run.json says less: of several workers at once, of failures, and of lost messages.
+    """
+    paths, used = run.paths, list(coverage.done.values())
+    files = [path for path in used if path.parent != paths.segments_file]
+    own = {paths.segments_file, paths.segments_file.parent}
+    if own.issuperset({path.parent for path in coverage.rejected_paths}) and (
+        sum(path.stat().st_size for path in files) <= _MOST_JOINED
+    ):
+        if files:
+            join(paths.segments_file, used)
+        paths.remove_unit_files()
+    ranks = [rank for launch in run.manifest.launches for rank in launch.ranks.values()]
+    several = len(ranks) > len(run.manifest.launches)
+    failed = any(rank["faults"] or rank.get("again") or rank["state"] == "failed" for rank in ranks)
+    if not (several or failed or output_failure()):
+        paths.remove_history()
+
+
+def with_results(run: Run, scores: RunScores, outcome: Outcome) -> Manifest:
     """Return the manifest of a run whose tables were just written from `scores`."""
-    assumed = scores.calls.prevalence
-    values = None if assumed is None else asdict(assumed)
-    return replace(manifest, prevalence=values, tables_complete=True)
+    assumed, paths = scores.calls.prevalence, run.paths
+    written = _existing((index_file(paths.index), *paths.tables, paths.embeddings))
+    return replace(
+        run.manifest,
+        prevalence=None if assumed is None else asdict(assumed),
+        tables_complete=True,
+        summary=outcome.summary,
+        files={str(path.relative_to(paths.root)): path.stat().st_size for path in written},
+    )
+
+
+def _existing(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if path.exists())
 
 
 def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) -> None:
@@ -256,7 +299,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         ),
         rule=CallOptions(**run.manifest.calls).text if predicts else "",
         by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
-        files=tuple(path for path in run.paths.results if path.exists()),
+        files=_existing(run.paths.results),
         precision=run.manifest.parameters["precision"],
         again=_recomputed_rows(run, reporter),
         missing_units=coverage.missing,
@@ -264,6 +307,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         rejected=coverage.rejected_paths,
         expectation=scores.calls.expectation,
         proviruses=int(scores.provirus.sum()) if predicts else 0,
+        warnings=(*run.index.warnings, *([warning] if warning else [])),
     )
 
 

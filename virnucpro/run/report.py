@@ -40,7 +40,7 @@ def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: boo
             reporter.stage(f"writing {paths.report.name}")
         sample = sample_names([paths.root])[0]
         facts = read_facts(paths, run.manifest.as_json(), sample, scores=scores)
-        write_multiqc(facts)
+        write_multiqc(facts, plots=wanted)
         if wanted:
             _write(paths.report, [facts], 1)
     except (VirnucproError, OSError, MemoryError) as error:

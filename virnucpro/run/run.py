@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Self
+from typing import Any, Self
 
 from virnucpro.arrays import IntArray
 from virnucpro.classifier.decision import RecordQuality
@@ -271,6 +271,8 @@ class Outcome:
         Number of valid segments of units that another segment has too.
     rejected
         Files that are named like segments and cannot be used.
+    warnings
+        Warnings about the inputs and about records without a score.
     """
 
     root: Path
@@ -290,8 +292,37 @@ class Outcome:
     rejected: tuple[Path, ...] = ()
     expectation: Expectation | None = None
     proviruses: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Return whether every row of the run has a result."""
         return not (self.rows_missing or self.rows_quarantined)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Return the counts as JSON, for run.json and for the table of a launch."""
+        expected = self.expectation
+        by_length = {
+            f"{what}_{name.replace(' ', '_')}": number
+            for name, pair in self.by_length.items()
+            for what, number in zip(("sequences", "viral"), pair, strict=True)
+        }
+        return {
+            "sequences": sum(self.records.values()),
+            "viral": self.calls.get("viral", 0),
+            "rule": self.rule,
+            "prevalence": expected and expected.prevalence.value,
+            **by_length,
+            "proviruses": self.proviruses,
+            "complete": self.complete,
+            "details": {
+                "records": self.records,
+                "calls": self.calls,
+                "expected_false": expected and round(expected.false, 1),
+                "rows_missing": self.rows_missing,
+                "rows_quarantined": self.rows_quarantined,
+                "again": self.again,
+                "warnings": list(self.warnings),
+            },
+        }

@@ -100,7 +100,7 @@ def input_digests(
 def write_columns(
     folder: Folder, inputs: Sequence[Input], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> Header:
-    """Read all inputs and write the columns of their index; return the content of index.json.
+    """Read all inputs and write the columns of their index; return the content of its header.
 
     Raises
     ------
