@@ -11,10 +11,10 @@ echo
 head -n 12 "$out/predictions.tsv" |
   awk -F '\t' '{ printf "%-20s %7s %10s %9s %8s  %-11s %s\n", $1, $2, $3, $4, $6, $7, $8 }'
 echo
-for name in viral.fasta regions.tsv report.html; do
+for name in viruses.fasta regions.tsv report.html; do
   [ -s "$out/$name" ] || { echo "$out/$name was not written" >&2; exit 1; }
 done
 echo "All sequences:          $out/predictions.tsv"
-echo "Viral sequences:        $out/viral.fasta"
+echo "Viral sequences:        $out/viruses.fasta"
 echo "Viral stretches:        $out/regions.tsv"
 echo "Report for a browser:   $out/report.html"

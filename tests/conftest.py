@@ -315,7 +315,7 @@ def difference_of():
         return [{**row, "file": ""} for row in read_table(path)]
 
     def compare(left: Path, right: Path) -> list[str]:
-        names = ("predictions.tsv", "windows.tsv")
+        names = ("predictions.tsv", "tracks/windows.tsv")
         return [
             found
             for name in names

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -15,6 +16,9 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, line separators and marks of the text direction."""
 _RISKY: Final = ("=", "+", "-", "@", "#", "track", "browser")
 """Start of a formula in spreadsheet programs, or of a line that is not a row of a BED file."""
+_SEQUENCE_FILE: Final = re.compile(
+    r"(\.(fa|fasta|fna|ffn|fas|fq|fastq|bam|sam|txt))?(\.(gz|bgz|bz2|xz))?$", re.IGNORECASE
+)
 _PLAIN: Final = bytes({*range(0x20, 0x7F)} - {ord("%")})
 _RISKY_LINE: Final = re.compile(b"\n(?:" + "|".join(map(re.escape, _RISKY)).encode() + b")")
 _ENCODED: Final = re.compile(
@@ -83,6 +87,16 @@ def encoded_file_name(name: str) -> str:
     percent-encoded as well. Encode a name once.
     """
     return _ENCODED_IN_FILE.sub(_percent_encoded, name)
+
+
+def sample_names(files: Sequence[str]) -> list[str]:
+    """Return the names of files without ``.fa.gz`` and the like, if they differ; else the names.
+
+    White space is percent-encoded, as a name is the beginning of an id.
+    """
+    stems = [_SEQUENCE_FILE.sub("", name) for name in files]
+    names = stems if len({*stems}) == len(stems) else files
+    return [re.sub(r"\s", _percent_encoded, name) for name in names]
 
 
 def _percent_encoded(match: re.Match[str]) -> str:

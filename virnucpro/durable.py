@@ -13,7 +13,7 @@ from typing import IO
 
 from virnucpro.errors import RunError, UsageError
 
-_NO_FOLDER_HERE = {errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EPERM}
+_NO_FOLDER_HERE = {errno.EEXIST, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EPERM}
 _TEMPORARY = re.compile(r"(.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 
@@ -125,24 +125,29 @@ def require_regular(paths: Iterable[Path]) -> None:
             raise RunError(f"{path} is not a regular file. Remove it, then rerun the command.")
 
 
+def real_path(path: Path) -> Path:
+    """Return a path without symbolic links; `Path.resolve` of Python 3.11 raises for a loop."""
+    return Path(os.path.realpath(path))
+
+
 def first_inside(paths: Iterable[Path], places: Collection[Path]) -> Path | None:
     """Return the first of the paths that is, or is in, one of the places; None without one.
 
     A place is a file or folder, which may be missing. Symbolic links are followed, but a path or
     place is the link, too.
     """
-    real = cache(Path.resolve)  # of folders: a network file system answers slowly
+    real = cache(real_path)  # of folders: a network file system answers slowly
     # Path.is_symlink raises for a name that is too long
     links = {path for path in places if os.path.islink(path)}  # noqa: PTH114
     owned = {real(place.parent) / place.name for place in places}
-    owned |= {link.resolve() for link in links}
+    owned |= {real(link) for link in links}
 
     @cache
     def is_inside(folder: Path) -> bool:
         return not owned.isdisjoint((folder, *folder.parents))
 
     for path in paths:
-        for name in (path, path.resolve()) if os.path.islink(path) else (path,):  # noqa: PTH114
+        for name in (path, real(path)) if os.path.islink(path) else (path,):  # noqa: PTH114
             folder = real(name.parent)
             if is_inside(folder) or folder / name.name in owned:
                 return path

@@ -5,7 +5,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from virnucpro.durable import require_regular
@@ -24,13 +24,15 @@ _WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]:
     """Lock a folder during the block. The kernel releases the lock when the process ends.
 
+    The lock file is removed at the end, so that a finished folder does not have it.
+
     The lock is an open-file-description lock: it also works between hosts on a network file system.
     Child processes do not inherit the lock.
 
     Parameters
     ----------
     lock
-        Lock file in the folder; it is created if missing, and never removed.
+        Lock file in the folder; it is created if missing.
     advice
         Text for the error message: what the user can do if another process holds the lock.
     held
@@ -39,7 +41,7 @@ def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]
     Raises
     ------
     RunLockedError
-        If another process holds the lock or is removing the folder; the function does not wait.
+        If another process holds the lock; the function does not wait.
     NoLocksError
         If the file system has no locks.
     RunError
@@ -50,26 +52,8 @@ def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]
     if not held:
         yield
         return
-    handle = _open(lock)
+    handle = _locked(lock, advice)
     try:
-        try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WRITE_LOCK)
-        except BlockingIOError:
-            holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
-            raise RunLockedError(
-                f"{lock.parent}: another process (pid {holder}) uses this folder. {advice}"
-            ) from None
-        except OSError as error:
-            if error.errno not in _WITHOUT_LOCKS:
-                raise
-            raise NoLocksError(
-                f"{lock}: its file system has no file locks ({error.strerror}), so two "
-                "processes could write here at once. Choose a folder on another file system."
-            ) from None
-        if os.fstat(handle).st_nlink == 0:  # another process removed the file between open and lock
-            raise RunLockedError(
-                f"{lock.parent}: another process was removing this folder. Rerun the command."
-            )
         try:
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -78,7 +62,46 @@ def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]
             raise
         yield
     finally:
+        with suppress(OSError):  # the folder may be gone
+            if _is_current(handle, lock):
+                lock.unlink()
         os.close(handle)
+
+
+def _locked(lock: Path, advice: str) -> int:
+    """Return the descriptor of the lock file, locked; another process may remove it before."""
+    while True:
+        handle = _open(lock)
+        try:
+            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+            if _is_current(handle, lock):
+                return handle
+        except BlockingIOError:
+            holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise RunLockedError(
+                f"{lock.parent}: another process (pid {holder}) uses this folder. {advice}"
+            ) from None
+        except OSError as error:
+            os.close(handle)
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+            raise NoLocksError(
+                f"{lock}: its file system has no file locks ({error.strerror}), so two "
+                "processes could write here at once. Choose a folder on another file system."
+            ) from None
+        os.close(handle)
+        if not lock.parent.exists():
+            raise RunLockedError(
+                f"{lock.parent}: another process was removing this folder. Rerun the command."
+            )
+
+
+def _is_current(handle: int, lock: Path) -> bool:
+    """Return whether the open lock file is still in its place."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), lock.lstat())
+    return False
 
 
 def is_held(lock: Path) -> bool:

@@ -27,11 +27,7 @@ MERGED_NAMES: Final = {
     name: f"launch.{name}"
     for name in (
         "predictions.tsv",
-        *(
-            f"{kind}{end}"
-            for kind in ("viral.fasta", "viral.fastq", "viruses.fasta")
-            for end in ("", ".gz")
-        ),
+        *(f"viruses.{kind}{end}" for kind in ("fasta", "fastq") for end in ("", ".gz")),
     )
 }
 """Name of the merged file for each output that is merged."""

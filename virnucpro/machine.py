@@ -1,4 +1,4 @@
-"""CPUs and memory available to this process, within the limits of its control groups."""
+"""CPUs and memory available to this process, within the limits of its job and control groups."""
 
 import os
 from collections.abc import Iterator
@@ -10,12 +10,46 @@ _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 _CGROUPS: Final = Path("/proc/self/cgroup")
 _CPUINFO: Final = Path("/proc/cpuinfo")
 _MEMINFO: Final = Path("/proc/meminfo")
+_GRANTS: Final = (
+    "NSLOTS",
+    *("NCPUS", "PBS_NUM_PPN"),
+    "LSB_DJOB_NUMPROC",
+    *("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"),
+)
+"""Variables of SGE, PBS, LSF and SLURM: CPUs that a job may use, even if it is not bound to them.
+
+Some count the CPUs of all nodes of a job. OMP_NUM_THREADS is a wish of the user, not a grant.
+"""
 
 
 def usable_cpus() -> int:
-    """Return the number of usable CPUs, at least 1: the minimum of CPU affinity and CPU quota."""
+    """Return the number of usable CPUs, at least 1: the minimum of `bound_cpus` and all grants."""
+    return min([bound_cpus(), *_grants().values()])
+
+
+def bound_cpus() -> int:
+    """Return the minimum of CPU affinity and CPU quota, at least 1; threads can use no more."""
     cpus = [len(os.sched_getaffinity(0)), *_cpu_quotas(_CGROUP_ROOT, _CGROUPS.read_text())]
     return max(1, int(min(cpus)))
+
+
+def scheduler_limit(workers: int, threads: int | None) -> str:
+    """Return which grant of a scheduler limits the CPUs; "" if none does, or the user chose more.
+
+    `workers` and `threads` are the numbers of a run; None for all usable CPUs.
+    """
+    cpus, bound = usable_cpus(), bound_cpus()
+    if cpus == bound or threads is not None or workers > cpus:
+        return ""
+    name = next(name for name, number in _grants().items() if number == cpus)
+    of = f"{cpus:,} of {bound:,} CPUs"
+    return f"using {of}: the scheduler grants {name}={cpus} (--threads overrides it)"
+
+
+def _grants() -> dict[str, int]:
+    """Return the valid values of `_GRANTS`."""
+    values = {name: os.environ.get(name, "").strip() for name in _GRANTS}
+    return {name: int(text) for name, text in values.items() if text.isdecimal() and int(text)}
 
 
 def usable_memory() -> int:

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from virnucpro.machine import usable_cpus
+from virnucpro.machine import bound_cpus
 
 _KEY = "option"
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -223,7 +223,7 @@ inner_share = _parser(float, lambda number: 0 < number < 1, "a number between 0 
 
 def cpu_threads(text: str) -> int:
     """Parse a number of threads; refuse a number above the CPUs, because torch can then abort."""
-    number, cpus = positive(text), usable_cpus()
+    number, cpus = positive(text), bound_cpus()
     if number > cpus:
         raise ArgumentTypeError(f"{text} exceeds the {cpus} CPUs of this process")
     return number

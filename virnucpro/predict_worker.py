@@ -4,26 +4,28 @@ The worker loads the encoders once, then processes files one by one, each in its
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from virnucpro.compute.predict import run_in_process
-from virnucpro.compute.preflight import auto_precision
+from virnucpro.compute.preflight import auto_precision, settled
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
 from virnucpro.encoders.device import is_device_failure
 from virnucpro.encoders.memory import memory_wanted
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import InputError, RunError, UsageError
+from virnucpro.folder_lock import is_held
 from virnucpro.launch.table import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.option import options_of
+from virnucpro.run.creation import is_finished
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
-from virnucpro.run.manifest import read_manifest
+from virnucpro.run.manifest import parse_manifest, read_manifest
 from virnucpro.run.options import PredictOptions
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.reporter import Reporter
@@ -64,6 +66,29 @@ class Worker(FileWorker):
         if job.options.precision == "auto" and (precision := _precision_of_runs(output_dir)):
             job = job.with_options(precision=precision)
         return {"job": auto_precision(job, device)}
+
+    @classmethod
+    def uses_gpu(cls, keywords: Mapping[str, Any]) -> bool:
+        """Return whether the bundle has weights for a GPU; `keywords` are from `prepare`."""
+        return bool(shapes_of(*keywords["job"].encoders))
+
+    @classmethod
+    def finished(
+        cls, data: str, input_dir: Path, output_dir: Path, keywords: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Return the result of a file whose run a resume would leave as it is, else None.
+
+        A run that cannot be read or resumed is left to `process`, which raises the error.
+        """
+        run = RunDirectory(output_dir / Path(data).relative_to(input_dir))
+        with suppress(RunError, OSError):
+            if run.run_json.is_file() and not is_held(run.lock):
+                manifest = parse_manifest(run)
+                job = replace(keywords["job"], inputs=(data,))
+                if is_finished(run, manifest, settled(job, Execution(run.root), manifest)):
+                    outputs = (run.root / name for name in manifest.files)
+                    return _result(run, manifest.summary, 0, outputs)
+        return None
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
@@ -149,38 +174,21 @@ class Worker(FileWorker):
             if is_device_failure(error):
                 raise WorkerUnusable(f"{self._device}: {error}") from error
             raise
-        expected = outcome.expectation
-        return {
-            "sequences": sum(outcome.records.values()),
-            "viral": outcome.calls.get("viral", 0),
-            "rule": outcome.rule,
-            "prevalence": expected and expected.prevalence.value,
-            **_by_length(outcome.by_length),
-            "proviruses": outcome.proviruses,
-            "complete": outcome.complete,
-            "skipped": existed and not computed,
-            OUTPUTS_KEY: {path.name: str(path) for path in outcome.files},
-            "details": {
-                "folder": str(folder),
-                "units_computed": computed,
-                "records": outcome.records,
-                "calls": outcome.calls,
-                "expected_false": expected and round(expected.false, 1),
-                "rows_missing": outcome.rows_missing,
-                "rows_quarantined": outcome.rows_quarantined,
-                "again": outcome.again,
-                "warnings": warnings.texts,
-            },
-        }
+        summary = replace(outcome, warnings=tuple(warnings.texts)).summary
+        found = _result(RunDirectory(folder), summary, computed, outcome.files)
+        return found | {"skipped": existed and not computed}
 
 
-def _by_length(counts: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Return columns such as ``sequences_1_to_3_kb`` and ``viral_1_to_3_kb``."""
-    return {
-        f"{what}_{name.replace(' ', '_')}": number
-        for name, pair in counts.items()
-        for what, number in zip(("sequences", "viral"), pair, strict=True)
-    }
+_RESULTS: Final = {path.name for path in RunDirectory(Path()).results}
+
+
+def _result(
+    run: RunDirectory, summary: Mapping[str, Any], computed: int, files: Iterable[Path]
+) -> dict[str, Any]:
+    """Return the result of a file from the `summary` of its `Outcome`."""
+    outputs = {path.name: str(path) for path in files if path.name in _RESULTS}
+    details = {"folder": str(run.root), "units_computed": computed, **summary["details"]}
+    return {**summary, OUTPUTS_KEY: outputs, "details": details}
 
 
 class _Warnings(Reporter):
@@ -199,6 +207,8 @@ def _precision_of_runs(folder: Path) -> Precision | None:
     """Return the precision of the first run below a folder that can be read; None without a run."""
     for path in folder.rglob("run.json"):
         with suppress(RunError, OSError):
-            precision: Precision = read_manifest(RunDirectory(path.parent)).parameters["precision"]
+            precision: Precision = read_manifest(RunDirectory(path.parent.parent)).parameters[
+                "precision"
+            ]
             return precision
     return None

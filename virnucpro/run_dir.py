@@ -18,6 +18,8 @@ from virnucpro.durable import (
     sync_folder,
     temporary_beside,
 )
+from virnucpro.errors import NotARunError
+from virnucpro.joined import members
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
@@ -29,7 +31,10 @@ _PART = re.compile(r"\d{4,}\.[0-9a-f]{8}")
 _ROUND = re.compile(r"(\d{4,})\.json")
 
 
+_MACHINE: Final = "run"
 _RUN_JSON: Final = "run.json"
+_FIRST_VERSION: Final = 9
+"""First schema version of a run.json in the folder ``run``; older ones are in the folder above."""
 
 
 class RunDirectory:
@@ -37,53 +42,61 @@ class RunDirectory:
 
     ::
 
-        run.json                        fingerprint, parameters, versions, timings
-        status.json                     states of the workers, updated during the run
-        run.lock                        locked by the process that writes the run
-        index/                          the SequenceIndex
-        index.next/                     index of a new run until it is complete
-        launches/0001.json              plan of one launch: units to compute at its start
-        shards/rank-0003/unit-000123.h5 one committed segment
-        logs/rank-0003.log              output and event log of worker 3
-        logs/coordinator.log            event log of the coordinator: starts, failures, restarts
-        logs/*.jsonl                    the same event logs as JSON, with --log-format json
-        budgets.json                    largest batch per device that fits in memory
-        predictions.tsv, windows.tsv (predict) or sequences.tsv (embed)
-        viral.fasta, ambiguous.fasta ...  records by call, as chosen; .fastq if all inputs are
-                                        FASTQ; .gz if compressed
-        viruses.fasta                   viral records, and viral stretches of proviruses; .gz
-        viral_regions.fasta             viral stretches of records of both kinds; endings as above
-        regions.tsv, regions.bed, regions.gff3, scores.bedgraph   stretches of long records
-        genes.gff3                      genes of viral records, with --genes
+        predictions.tsv (predict) or sequences.tsv (embed)
+        viruses.fasta                   viral records, and viral stretches of proviruses; .fastq
+                                        if all inputs are FASTQ; .gz if compressed
+        ambiguous.fasta ...             records with other calls, as chosen; endings as above
+        regions.tsv                     stretches of long records
+        report.html                     report of the tables
         missing.tsv, quarantine.tsv     absent if empty
-        report.html, virnucpro*_mqc.json  report of the tables, and the same for MultiQC
         prediction_results.txt, prediction_results_highestscore.csv, embeddings.h5
         embeddings.npy, .items.tsv, .parquet, .h5ad   copies of embeddings.h5, with --format
         embeddings.pt/                  a file per sequence, with --format pt
 
+        tracks/windows.tsv              scores of the windows (predict)
+        tracks/regions.bed, regions.gff3, scores.bedgraph   stretches and scores of long records
+        tracks/genes.gff3               genes of viral records, with --genes
+
+        run/run.json                    fingerprint, parameters, versions, timings
+        run/status.json                 states of the workers, updated during the run
+        run/run.lock                    locked by the process that writes the run
+        run/index/                      the SequenceIndex
+        run/index.next/                 index of a new run until it is complete
+        run/launches/0001.json          plan of one launch: units to compute at its start
+        run/shards/rank-0003/unit-000123.h5   one committed segment
+        run/segments.bin                all segments of a complete run, in place of their files
+        run/logs/rank-0003.log          output and event log of worker 3
+        run/logs/coordinator.log        event log of the coordinator: starts, failures, restarts
+        run/logs/*.jsonl                the same event logs as JSON, with --log-format json
+        run/budgets.json                largest batch per device that fits in memory
+        run/virnucpro*_mqc.json         report of the tables for MultiQC
+
     A run that several machines compute has in addition::
 
-        rounds/0001.json                units to compute, divided into strides
-        parts/0007.1c9e03ab/            attempt of task 7: a run folder that shares the index
-        claims/0001/0003/000123.0       link to the worker that computes unit 123 of stride 3
+        run/rounds/0001.json            units to compute, divided into strides
+        run/parts/0007.1c9e03ab/        attempt of task 7: a run folder that shares the index
+        run/claims/0001/0003/000123.0   link to the worker that computes unit 123 of stride 3
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.lock = root / "run.lock"
-        self.index = root / "index"
-        self.next_index = root / "index.next"
-        self.launches = root / "launches"
-        self.shards = root / "shards"
-        self.logs = root / "logs"
-        self.rounds = root / "rounds"
-        self.parts = root / "parts"
-        self.claims = root / "claims"
-        self.run_json = root / _RUN_JSON
-        self.status_json = root / "status.json"
-        self.budgets = root / "budgets.json"
+        self.machine = root / _MACHINE
+        self.tracks = root / "tracks"
+        self.lock = self.machine / "run.lock"
+        self.index = self.machine / "index"
+        self.next_index = self.machine / "index.next"
+        self.launches = self.machine / "launches"
+        self.shards = self.machine / "shards"
+        self.segments_file = self.machine / "segments.bin"
+        self.logs = self.machine / "logs"
+        self.rounds = self.machine / "rounds"
+        self.parts = self.machine / "parts"
+        self.claims = self.machine / "claims"
+        self.run_json = self.machine / _RUN_JSON
+        self.status_json = self.machine / "status.json"
+        self.budgets = self.machine / "budgets.json"
         self.predictions = root / "predictions.tsv"
-        self.windows = root / "windows.tsv"
+        self.windows = self.tracks / "windows.tsv"
         self.sequences = root / "sequences.tsv"
         self.missing = root / "missing.tsv"
         self.quarantine = root / "quarantine.tsv"
@@ -96,29 +109,29 @@ class RunDirectory:
         self.h5ad = root / "embeddings.h5ad"
         self.pt = root / "embeddings.pt"
         self.regions = root / "regions.tsv"
-        self.regions_bed = root / "regions.bed"
-        self.regions_gff3 = root / "regions.gff3"
-        self.scores_bedgraph = root / "scores.bedgraph"
-        self.genes = root / "genes.gff3"
+        self.regions_bed = self.tracks / "regions.bed"
+        self.regions_gff3 = self.tracks / "regions.gff3"
+        self.scores_bedgraph = self.tracks / "scores.bedgraph"
+        self.genes = self.tracks / "genes.gff3"
         extracts = tuple(path for call in EXTRACTS for path in self.extracts(call))
-        viruses = [self.extract("viruses", compressed=packed) for packed in (False, True)]
         self.choices = (
             *(self.published_results, self.published_consensus),
             *(self.regions, self.regions_bed, self.regions_gff3, self.scores_bedgraph, self.genes),
-            *(*self.extracts("viral_regions"), *extracts, *viruses),
+            *extracts,
         )
         self.tables = (
             *(self.predictions, self.windows, self.sequences, self.missing, self.quarantine),
             *self.choices,
         )
         self.report = root / "report.html"
-        self.multiqc = tuple(root / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores"))
+        self.multiqc = tuple(
+            self.machine / f"virnucpro{end}_mqc.json" for end in ("", "_calls", "_scores")
+        )
         self.reports = (self.report, *self.multiqc)
         self.results = (
             self.predictions,
             self.sequences,
             *extracts,
-            *viruses,
             self.regions,
             self.genes,
             self.embeddings,
@@ -127,14 +140,16 @@ class RunDirectory:
             self.quarantine,
         )
         self._files = (
-            *(self.run_json, self.status_json, self.budgets, *self.tables, self.embeddings),
+            *(self.run_json, self.status_json, self.budgets, self.segments_file),
+            *(*self.tables, self.embeddings),
             *(self.npy, self.npy_items, self.parquet, self.h5ad),
             *self.reports,
         )
 
     def extract(self, call: str, *, fastq: bool = False, compressed: bool = False) -> Path:
-        """Return the path of the sequences with a call, or ``viruses``, ``viral_regions``."""
-        return self.root / f"{call}.{'fastq' if fastq else 'fasta'}{'.gz' * compressed}"
+        """Return the path of the sequences with a call; those called viral are the viruses."""
+        name = "viruses" if call == "viral" else call
+        return self.root / f"{name}.{'fastq' if fastq else 'fasta'}{'.gz' * compressed}"
 
     def extracts(self, call: str) -> tuple[Path, ...]:
         """Return all paths that `extract` may return for a call; a run has one of these files."""
@@ -166,17 +181,25 @@ class RunDirectory:
         return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Return unit and path of each segment file, sorted by unit, then path.
+        """Return unit and path of each segment, sorted by unit, then path.
 
-        These are the segments in all shards of the run and of its parts.
+        These are the segments in all shards of the run and of its parts, and the members of the
+        joined file; if its end is damaged, the file itself, as unit -1.
         """
         return sorted(self._all_segments())
 
     def has_segments(self) -> bool:
-        """Return whether a shard of the run or of a part has a segment file."""
+        """Return whether the run or a part has a segment."""
         return next(self._all_segments(), None) is not None
 
     def _all_segments(self) -> Iterator[tuple[int, Path]]:
+        try:
+            for path in members(self.segments_file):
+                yield int(path.stem.removeprefix("unit-")), path
+        except FileNotFoundError:
+            pass
+        except OSError:  # who reads it as a segment meets the error
+            yield -1, self.segments_file
         for run in (self, *map(self.part, self.part_names())):
             yield from run.own_segments()
 
@@ -220,15 +243,22 @@ class RunDirectory:
         return sorted(int(match[1]) for match in matches if match)
 
     def entries(self) -> list[str]:
-        """Return the names in the run folder, except the lock, `index.next` and temporary files."""
-        if not self.root.is_dir():
-            return []
-        own = {path.name for path in self._files} | {self.index.name, self.next_index.name}
+        """Return the names in the run folder, except temporary files.
+
+        The folder `machine` counts if it has more than a lock, `index.next` and temporary files.
+        """
+        own = {path.name for path in (*self._files, self.index, self.next_index)}
         passing = {self.lock.name, self.next_index.name}
+
+        def lasting(folder: Path) -> Iterator[Path]:
+            entries = folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ()
+            return (path for path in entries if finished_name(path) not in own)
+
+        no_run = self.machine.is_dir() and passing.issuperset(
+            path.name for path in lasting(self.machine)
+        )
         return sorted(
-            path.name
-            for path in self.root.iterdir()
-            if path.name not in passing and finished_name(path) not in own
+            path.name for path in lasting(self.root) if not (no_run and path == self.machine)
         )
 
     def owns(self, path: Path) -> bool:
@@ -243,21 +273,26 @@ class RunDirectory:
         return first_inside(paths, self.places())
 
     def places(self) -> tuple[Path, ...]:
-        """Return all files and folders of the run, which may be missing."""
-        shared = (self.rounds, self.parts, self.claims, self.pt)
-        folders = (self.index, self.next_index, self.launches, self.shards, self.logs, *shared)
-        return (*folders, *self._files, self.lock)
+        """Return all files and folders of the run, which may be missing or links."""
+        return (self.machine, self.tracks, self.index, self.pt, *self._files)
 
     def require_regular_files(self) -> None:
         """Check that every existing file of the run is a regular file, and every folder its own.
 
         Raises
         ------
+        NotARunError
+            If the folder has a run of a version with other places of these files.
         RunError
             If a file is a pipe, socket, device or folder. Opening a named pipe would block.
             If a folder, a log or the lock is a symbolic link: the program would change or delete
             files outside of the run.
         """
+        if _is_older_run(self.root):
+            raise NotARunError(
+                f"{self.root} has a run of an older version of virnucpro, with another layout: use "
+                "that version, choose another folder, or delete this one and repeat the run."
+            )
         own = (*self._files, self.lock, *self.launches.glob("????.json"))
         logs = [path for pattern in _LOGS for path in self.logs.glob(pattern)]
         _refuse_links(self, self.lock)
@@ -295,17 +330,13 @@ class RunDirectory:
         `clear` is interrupted, the folder has no run, and a new one can be created.
         """
         self.run_json.unlink(missing_ok=True)
-        sync_folder(self.root)
+        sync_folder(self.machine)
         for path in self._files:
             path.unlink(missing_ok=True)
-        for folder, pattern in (
-            (self.launches, "????.json"),
-            *((self.logs, pattern) for pattern in _LOGS),
-            *((shard, "unit-*.h5") for shard in self.own_shards()),
-            (self.shards, ""),
-            (self.rounds, "*.json"),
-        ):
-            _remove_members(folder, pattern)
+        self.remove_history()
+        self.remove_unit_files()
+        _remove_members(self.rounds, "*.json")
+        _remove_members(self.tracks, "")
         for part in self.part_names():
             shutil.rmtree(self.parts / part)
         _remove_members(self.parts, "")
@@ -315,10 +346,25 @@ class RunDirectory:
             self.index.rename(temporary_beside(self.index))
         self.remove_unfinished()
 
+    def remove_history(self) -> None:
+        """Remove states, plans and logs of the workers."""
+        self.status_json.unlink(missing_ok=True)
+        _remove_members(self.launches, "????.json")
+        for pattern in _LOGS:
+            _remove_members(self.logs, pattern)
+
+    def remove_unit_files(self) -> None:
+        """Remove the segments in the shards of this folder."""
+        for shard in self.own_shards():
+            _remove_members(shard, "unit-*.h5")
+        _remove_members(self.shards, "")
+
     def remove_unfinished(self) -> None:
         """Remove temporary files of killed processes. The caller must hold the run's lock."""
         own = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
         remove_unfinished(self.root, own.__contains__)
+        remove_unfinished(self.machine, own.__contains__)
+        remove_unfinished(self.tracks, own.__contains__)
         shards = ((shard, _SEGMENT) for shard in self.own_shards())
         for folder, name in (*shards, (self.launches, _ROUND)):
             if not folder.is_symlink():  # made after the check of `require_regular_files`
@@ -327,8 +373,8 @@ class RunDirectory:
 
 def run_of_part(part: Path) -> Path | None:
     """Return the folder of the run if `part` is the folder of one of its parts; else None."""
-    match part.parents[:2]:
-        case (_, run) if _PART.fullmatch(part.name):
+    match part.parents[:3]:
+        case (_, _, run) if _PART.fullmatch(part.name):
             return run
     return None
 
@@ -336,7 +382,7 @@ def run_of_part(part: Path) -> Path | None:
 def _refuse_links(run: RunDirectory, *others: Path) -> None:
     """Raise RunError if a folder or log of the run, or one of `others`, is a symbolic link."""
     shared = (run.launches, run.shards, run.logs, run.rounds, run.parts, run.claims, run.pt)
-    own = (*shared, run.next_index, *run.claims.glob("*"))
+    own = (run.machine, run.tracks, *shared, run.next_index, *run.claims.glob("*"))
     logs = (path for pattern in _LOGS for path in run.logs.glob(pattern))
     refuse_links((*others, *own, *run.own_shards(), *logs))
 
@@ -367,9 +413,20 @@ def is_run(folder: Path) -> bool:
     OSError
         If the file exists and cannot be read.
     """
-    path = folder / _RUN_JSON
+    return _version(folder / _MACHINE / _RUN_JSON) >= _FIRST_VERSION or _is_older_run(folder)
+
+
+def _is_older_run(folder: Path) -> bool:
+    return 0 < _version(folder / _RUN_JSON) < _FIRST_VERSION
+
+
+def _version(path: Path) -> int:
+    """Return the schema version of a run.json; 0 if it is missing or is another file."""
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else None
     except (FileNotFoundError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()
+        return 0
+    match content:
+        case {"schema_version": int(version), "fingerprint": _}:
+            return version
+    return 0

@@ -30,6 +30,8 @@ import torch
 from commands import cpu_seconds
 from esm.model.esm2 import ESM2
 
+from virnucpro.run_dir import RunDirectory
+
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
 LONGEST = 1022
 
@@ -120,7 +122,8 @@ def kill_in_the_middle(
     process.wait()
     kept = {path: path.stat().st_mtime_ns for path in results(out)}
     again = measured([*command(out), *(["--resume"] if name == "virnucpro" else [])])
-    repeated = sum(path.stat().st_mtime_ns != at for path, at in kept.items())
+    # Segments of a complete run are joined; their units were not computed again.
+    repeated = sum(path.exists() and path.stat().st_mtime_ns != at for path, at in kept.items())
     print(
         f"{name}, killed with {len(kept)} of {total} results: {repeated} of them computed again; "
         f"the second run took {again.seconds:.1f} s, {again.cpu:.1f} s of CPU "
@@ -130,7 +133,8 @@ def kill_in_the_middle(
 
 def results(out: Path) -> list[Path]:
     """Return the files of results: .pt files, or segments of a run."""
-    return [*out.glob("shards/*/unit-*.h5")] if (out / "shards").exists() else [*out.glob("*.pt")]
+    segments = [path for _, path in RunDirectory(out).segments()]
+    return segments or [*out.glob("*.pt")]
 
 
 def difference(one: Path, other: Path) -> float:

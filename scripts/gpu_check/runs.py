@@ -100,7 +100,7 @@ def check_predict(setting: Setting, recorder: Recorder) -> None:
     recorder.step(f"predicting {n_records:,} records")
     fasta, run = _write_records(setting.work / "predict.fa", n_records), setting.work / "predict"
     wall = virnucpro(setting, _predict(setting, fasta, bundle, run, 1))
-    content = json.loads((run / "run.json").read_text())
+    content = json.loads((run / "run" / "run.json").read_text())
     rank = _launch_of(run)["ranks"]["0"]
     encoders = rank["seconds"]["tokenise"] + rank["seconds"]["encode"]
     seconds = {"whole command": wall, "encoders": encoders, "index": content["seconds"]["index"]}
@@ -169,8 +169,8 @@ def _computing_worker(run: Path, process: subprocess.Popen[bytes]) -> int:
         When the run ends before.
     """
     while process.poll() is None:
-        if (run / "status.json").is_file():
-            rank = json.loads((run / "status.json").read_text())["ranks"].get("0", {})
+        if (run / "run" / "status.json").is_file():
+            rank = json.loads((run / "run" / "status.json").read_text())["ranks"].get("0", {})
             if 0 < rank.get("done", 0) < rank["total"]:
                 return int(rank["pid"])
         time.sleep(0.05)
@@ -193,7 +193,7 @@ def check_memory(setting: Setting, recorder: Recorder) -> None:
     command = ["embed", longer, "-e", encoder, "-o", full, *_options(setting, 1)]
     virnucpro(setting, command, environment, _PARTIAL)
     del held
-    budgets = [*json.loads((full / "budgets.json").read_text())["devices"].values()]
+    budgets = [*json.loads((full / "run" / "budgets.json").read_text())["devices"].values()]
     limits = [n for one in budgets for key, n in one.items() if key.rpartition("/")[2].isdigit()]
     quarantined = (full / "quarantine.tsv").read_text().splitlines()[1:]
     cosine = _least_cosine(plain, full, len(proteins))
@@ -304,7 +304,7 @@ def _options(setting: Setting, ranks: int) -> list[str]:
 
 
 def _launch_of(run: Path) -> Run:
-    launch: Run = json.loads((run / "run.json").read_text())["launches"][-1]
+    launch: Run = json.loads((run / "run" / "run.json").read_text())["launches"][-1]
     return launch
 
 

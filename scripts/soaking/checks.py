@@ -10,6 +10,7 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
+from virnucpro.joined import open_file
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -46,7 +47,10 @@ class Ledger:
     def problems(self) -> Iterator[str]:
         """Yield differences from the segments of the last call, and record the present ones."""
         now = {path: _identity(path) for _, path in self._run.segments()}
+        joined = {path.name: found[2] for path, found in now.items() if not path.exists()}
         for path, identity in self._known.items():
+            if path not in now and joined.get(path.name) == identity[2]:
+                continue
             if path not in now:
                 yield f"{path}: committed segment is missing"
             elif now[path] != identity:
@@ -58,8 +62,10 @@ class Ledger:
 
 
 def _identity(path: Path) -> tuple[int, int, str]:
-    status = path.stat()
-    return status.st_ino, status.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()
+    """Return inode, time and SHA-256 of a segment, which may be a member of the joined file."""
+    status = (path if path.exists() else path.parent).stat()
+    with open_file(path) as stream:
+        return status.st_ino, status.st_mtime_ns, hashlib.sha256(stream.read()).hexdigest()
 
 
 def count_rows(run: RunDirectory) -> Rows:
@@ -70,7 +76,7 @@ def count_rows(run: RunDirectory) -> Rows:
     times = np.zeros(n_rows, np.int64)
     not_finite = 0
     for path in first.values():
-        with h5py.File(path) as file:
+        with open_file(path) as stream, h5py.File(stream) as file:
             np.add.at(times, file["rows"][:], 1)
             for name in ("embeddings", "scores"):
                 not_finite += int((~np.isfinite(file[name][:])).any(axis=1).sum())

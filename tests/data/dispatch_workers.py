@@ -43,6 +43,11 @@ class Worker(BaseWorker):
         os.kill(os.getpid(), signum)
         time.sleep(60)
 
+    def warned(self):
+        for signum in (signal.SIGALRM, signal.SIGUSR2, signal.SIGXCPU):
+            os.kill(os.getpid(), signum)
+        return "not late"
+
     def exit(self, code):
         raise SystemExit(code)
 

@@ -11,6 +11,9 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
+from virnucpro.joined import members, open_file
+from virnucpro.run_dir import RunDirectory
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 VIRNUCPRO = [sys.executable, "-m", "virnucpro"]
 PREDICT = ["predict", "--embeddings=fp16"]
@@ -26,6 +29,23 @@ def run_captured(*words, code=None, **options) -> subprocess.CompletedProcess[st
     done = subprocess.run([*map(str, words)], check=False, **defaults | options)
     assert code in (None, done.returncode), done.stderr
     return done
+
+
+_WITHOUT_ROOT = """
+import ctypes, os, sys
+if os.geteuid() == 0 and sys.argv[1] != "again":
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: modes hold for root, too
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+    os.execv(sys.executable, [*sys.orig_argv[:3], "again", *sys.argv[2:]])
+from virnucpro.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def run_without_root(*words, code=None, **variables) -> subprocess.CompletedProcess[str]:
+    """Run a command line, as `run_captured`, without root's right to read every file."""
+    child = [sys.executable, "-c", _WITHOUT_ROOT, "first"]
+    return run_captured(*child, *words, code=code, env=os.environ | variables)
 
 
 def started(*words, **options) -> subprocess.Popen[str]:
@@ -74,3 +94,24 @@ def load_script(name) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def segments_in(folder):
+    """Return the content of each segment of a run, by its name."""
+    found = {}
+    for _, path in RunDirectory(folder).segments():
+        with open_file(path) as source:
+            found[path.name] = source.read()
+    return found
+
+
+def take_apart(folder):
+    """Give each segment of a finished run a file of its own, as before its end; return the run."""
+    run = RunDirectory(folder)
+    for path in members(run.segments_file):
+        target = run.segment(0, int(path.stem.removeprefix("unit-")))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_file(path) as source:
+            target.write_bytes(source.read())
+    run.segments_file.unlink()
+    return run

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -108,3 +109,10 @@ def items_of(item_row: Sequence[int]) -> SimpleNamespace:
             f"récord\0{item}" if item % 7 == 0 else f"r_chunk_{item}F1" for item in items
         ],
     )
+
+
+def empty_run(folder):
+    """Return the paths of a run in `folder`, which exists, with the folder for the machine."""
+    run = RunDirectory(folder)
+    run.machine.mkdir(parents=True, exist_ok=True)
+    return run

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import PREDICT, run_captured, started
+from programs import PREDICT, run_captured, started, take_apart
 from samples import random_records
 
 from virnucpro.cli.main import main
+from virnucpro.run_dir import RunDirectory
 
 DEEP = ["--bundle", "mini-deep", "--no-fallback"]
 MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
@@ -28,7 +29,7 @@ def few_fasta(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory, few_fasta, computing_here):
-    """An undisturbed run. Do not write to it; `copy_of_run` makes copies."""
+    """An undisturbed run with a file for each segment. Do not write to it, but to `copy_of_run`."""
     with computing_here():
         return _finished(tmp_path_factory.mktemp("undisturbed") / "run", few_fasta)
 
@@ -50,7 +51,8 @@ def _finished(folder, fasta, *options):
     published = ["--published-files"] if options else []
     command = [*PREDICT, *published, fasta, "-o", folder, "-q", "--devices", "cpu:1", *options]
     assert main([*map(str, command)]) == 0
-    return folder
+    RunDirectory(folder).logs.mkdir(exist_ok=True)
+    return take_apart(folder).root
 
 
 @pytest.fixture

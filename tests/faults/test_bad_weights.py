@@ -6,7 +6,7 @@ import math
 import pytest
 from safetensors.torch import load, save
 
-OUTPUTS = ("predictions.tsv", "windows.tsv", "missing.tsv", "embeddings.h5")
+OUTPUTS = ("predictions.tsv", "tracks/windows.tsv", "missing.tsv", "embeddings.h5")
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_weights_that_no_rank_can_load_are_one_clear_error(bundle_with, error_of
     assert "all workers (1) failed before the first unit was computed" in error
     assert str(bundle / "protein.safetensors") in error
     assert "rank-0000.log" in error
-    assert "Traceback" in (folder / "logs" / "rank-0000.log").read_text()
+    assert "Traceback" in (folder / "run" / "logs" / "rank-0000.log").read_text()
     assert not any((folder / name).exists() for name in OUTPUTS)
     assert not list(folder.rglob("*.tmp"))
-    ranks = json.loads((folder / "status.json").read_text())["ranks"]
+    ranks = json.loads((folder / "run" / "status.json").read_text())["ranks"]
     assert {rank["state"] for rank in ranks.values()} == {"failed"}
 
 
@@ -81,5 +81,5 @@ def test_weights_that_fp16_cannot_hold_are_refused_at_once(bundle_with, error_of
     message = "'layers.0.fc1.weight' contains numbers up to 7e+04; the maximum of fp16"
     assert error.count(message) == 1
     assert "Use --precision bf16 or fp32." in error
-    ranks = json.loads((tmp_path / "run" / "status.json").read_text())["ranks"]
+    ranks = json.loads((tmp_path / "run" / "run" / "status.json").read_text())["ranks"]
     assert {rank["attempt"] for rank in ranks.values()} == {1}

@@ -50,7 +50,7 @@ def launch(few_fasta, tmp_path):
 
 def lost_output(run):
     """Return the reasons in the coordinator's log why progress could not be printed."""
-    log = (run / "logs" / "coordinator.log").read_text()
+    log = (run / "run" / "logs" / "coordinator.log").read_text()
     return re.findall(r"progress cannot be printed \((.*)\); the run continues\n", log)
 
 

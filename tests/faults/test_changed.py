@@ -92,7 +92,7 @@ PARAMETERS = [
 def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fasta, called):
     before = files_in(copy_of_run)
     name = option.removeprefix("--").replace("-", "_")
-    own = json.loads((copy_of_run / "run.json").read_text())["parameters"][name]
+    own = json.loads((copy_of_run / "run" / "run.json").read_text())["parameters"][name]
     command = ["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", option, value]
     assert f"{name} was {own} and is now {value}" in called(*command, code=1).stderr
     assert files_in(copy_of_run) == before

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+from programs import segments_in
 
 from virnucpro.cli.main import main
 from virnucpro.compute.preflight import space_needed
@@ -87,7 +88,7 @@ def outputs(folder):
 
 
 def written(folder):
-    return {path: path.stat().st_mtime_ns for _, path in RunDirectory(folder).segments()}
+    return segments_in(folder)
 
 
 def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
@@ -113,7 +114,7 @@ def test_a_run_that_needs_more_disk_than_is_free_is_refused_at_the_start(
 
 @pytest.mark.parametrize("vectors", [True, False])
 def test_the_disk_estimate_is_sufficient_and_close(undisturbed, vectors):
-    index = SequenceIndex.open(undisturbed / "index")
+    index = SequenceIndex.open(undisturbed / "run" / "index")
     run = RunDirectory(undisturbed)
     encoders = json.loads(run.run_json.read_text())["encoders"]
     needed = space_needed(

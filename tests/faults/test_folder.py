@@ -55,7 +55,7 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
 def test_a_folder_of_other_files_is_refused(tmp_path, few_fasta, called):
     (tmp_path / "notes.txt").touch()
     printed = called("predict", few_fasta, "-o", tmp_path, code=1).stderr
-    assert "is not empty (notes.txt) and has no run.json. If it was a run, restore" in printed
+    assert "is not empty (notes.txt) and has no run/run.json. If it was a run, restore" in printed
     assert "else choose another output folder" in printed
 
 
@@ -103,16 +103,29 @@ def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, re
     assert list(small.iterdir()) == []
 
 
-@pytest.mark.parametrize("part", ["", "parts/0000.01234567"])
-@pytest.mark.parametrize("name", ["", "shards", "shards/rank-0000", "logs", "logs/rank-0000.log"])
+@pytest.mark.parametrize("part", ["", "run/parts/0000.01234567"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "run",
+        "run/shards",
+        "run/shards/rank-0000",
+        "run/logs",
+        "run/logs/rank-0000.log",
+        "tracks",
+    ],
+)
 def test_files_behind_links_out_of_the_run_are_unchanged(
     part, name, copy_of_run, few_fasta, tmp_path, called
 ):
-    path = copy_of_run / part / (name if name or part else "run.lock")
+    path = copy_of_run / part / (name if name or part else "run/run.lock")
     if part:
-        for folder in ("shards", "logs"):
+        for folder in ("run/shards", "run/logs", "tracks"):
             shutil.copytree(copy_of_run / folder, copy_of_run / part / folder)
     elsewhere = tmp_path / "elsewhere"
+    if not path.exists():  # a finished run has neither lock nor logs
+        path.touch()
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
     segments = [elsewhere] if elsewhere.is_file() else elsewhere.rglob("*.h5")
@@ -132,20 +145,22 @@ def test_a_link_in_the_place_of_a_new_index_is_refused(
 ):
     (tmp_path / "elsewhere").mkdir()
     for folder in (copy_of_run, tmp_path / "new"):
-        folder.mkdir(exist_ok=True)
-        (folder / "index.next").symlink_to(tmp_path / "elsewhere")
+        (folder / "run").mkdir(parents=True, exist_ok=True)
+        (folder / "run" / "index.next").symlink_to(tmp_path / "elsewhere")
         printed = called(command, few_fasta, "-o", folder, "--force", code=1).stderr
-        assert f"{folder / 'index.next'} is a symbolic link" in printed
-        assert (folder / "index.next").is_symlink()
+        assert f"{folder / 'run' / 'index.next'} is a symbolic link" in printed
+        assert (folder / "run" / "index.next").is_symlink()
 
 
-@pytest.mark.parametrize("part", ["", "parts/0000.01234567"])
-@pytest.mark.parametrize("name", ["shards/rank-old", "shards/rank-0007", "launches"])
+@pytest.mark.parametrize("part", ["", "run/parts/0000.01234567"])
+@pytest.mark.parametrize("name", ["run/shards/rank-old", "run/shards/rank-0007", "run/launches"])
 def test_files_behind_links_are_not_taken_for_unfinished_ones(
     part, name, copy_of_run, few_fasta, tmp_path, called
 ):
     if part:
-        shutil.copytree(copy_of_run, copy_of_run / part)
+        shutil.copytree(copy_of_run, tmp_path / "part")
+        (copy_of_run / part).parent.mkdir()
+        (tmp_path / "part").rename(copy_of_run / part)
     elsewhere = tmp_path / "elsewhere"
     for thesis in ("thesis.7-00112233.tmp", "unit-000000.h5.7-00112233.tmp"):
         (elsewhere / thesis).mkdir(parents=True)
@@ -155,7 +170,7 @@ def test_files_behind_links_are_not_taken_for_unfinished_ones(
     path.symlink_to(elsewhere)
     before = content(elsewhere)
     again = ["predict", str(few_fasta), "-o", str(copy_of_run)]
-    refused = name != "shards/rank-old"  # a name that no run has
+    refused = name != "run/shards/rank-old"  # a name that no run has
     for command in (["aggregate", copy_of_run], ["merge", copy_of_run], [*again, "--resume"]):
         code = int(refused and (not part or command[0] == "merge"))
         printed = called(*command, code=code).stderr

@@ -32,11 +32,11 @@ def stored(path):
 
 
 def test_all_shards_of_a_run_give_its_own_embeddings_file(undisturbed, tmp_path):
-    out, shards = tmp_path / "out.h5", undisturbed / "shards"
+    out, shards = tmp_path / "out.h5", undisturbed / "run" / "shards"
     assert main(["aggregate", str(shards), "-o", str(out), "--index", str(undisturbed)]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
     out.unlink()
-    (tmp_path / "index").symlink_to(undisturbed / "index")
+    (tmp_path / "index").symlink_to(undisturbed / "run" / "index")
     assert main(["aggregate", str(shards), "-o", str(out), "--index", str(tmp_path / "index")]) == 0
     names, vectors = stored(out)
     wanted_names, wanted = stored(undisturbed / "embeddings.h5")
@@ -67,7 +67,13 @@ def test_surviving_segments_are_joined_and_gaps_listed(surviving, undisturbed, t
 
 
 def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, called):
-    command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / "out.h5"), "-q"]
+    command = [
+        "aggregate",
+        str(undisturbed / "run" / "shards"),
+        "-o",
+        str(tmp_path / "out.h5"),
+        "-q",
+    ]
     assert "the last rows may be missing" in called(*command, code=2).stderr
     assert called(*command, "--index", undisturbed, code=0).stderr == ""
 
@@ -82,7 +88,7 @@ def test_completeness_is_unknown_without_an_index(undisturbed, tmp_path, called)
 def test_an_impossible_output_is_refused_before_segments_are_read(
     output, message, undisturbed, tmp_path, called
 ):
-    command = ["aggregate", str(undisturbed / "shards"), "-o", str(tmp_path / output)]
+    command = ["aggregate", str(undisturbed / "run" / "shards"), "-o", str(tmp_path / output)]
     assert message in called(*command, code=64).stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -131,21 +137,21 @@ def other_run(few_fasta, tmp_path):
 
 
 def test_an_index_without_its_run_is_refused(undisturbed, other_run, tmp_path, capsys, called):
-    out, shards = tmp_path / "out.h5", str(undisturbed / "shards")
-    alone = shutil.copytree(other_run / "index", tmp_path / "alone" / "index")
+    out, shards = tmp_path / "out.h5", str(undisturbed / "run" / "shards")
+    alone = shutil.copytree(other_run / "run" / "index", tmp_path / "alone" / "run" / "index")
     command = ["aggregate", shards, "-o", str(out), "--index"]
     assert "pass the folder of the run" in called(*command, alone, code=1).stderr
-    for folder in (other_run / "logs", other_run / "nothing"):
+    for folder in (other_run / "run" / "logs", other_run / "nothing"):
         assert "pass the folder of the run" in called(*command, folder, code=1).stderr
-    for folder in (other_run, other_run / "index"):
+    for folder in (other_run, other_run / "run" / "index"):
         assert main([*command, str(folder)]) == 1
         assert "pass the folder of the run that wrote the segments" in capsys.readouterr().err
-    mixed = alone.parent
-    shutil.copy(undisturbed / "run.json", mixed)
+    mixed = alone.parent.parent
+    shutil.copy(undisturbed / "run" / "run.json", alone.parent)
     for folder in (mixed, alone):
         assert "is the index of another run" in called(*command, folder, code=1).stderr
     assert not out.exists()
-    assert main([*command, str(undisturbed / "index")]) == 0
+    assert main([*command, str(undisturbed / "run" / "index")]) == 0
     assert out.read_bytes() == (undisturbed / "embeddings.h5").read_bytes()
 
 
@@ -159,7 +165,9 @@ def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_
     if kind == "link":
         target.write_bytes(b"mine")
     before = out.lstat()
-    assert str(out) in called("aggregate", undisturbed / "shards", "-o", out, code=64).stderr
+    assert (
+        str(out) in called("aggregate", undisturbed / "run" / "shards", "-o", out, code=64).stderr
+    )
     assert os.path.samestat(out.lstat(), before)
     assert kind != "link" or target.read_bytes() == b"mine"
 
@@ -167,12 +175,15 @@ def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_
 @pytest.mark.parametrize("index", ["run", "index", None])
 @pytest.mark.parametrize(
     "name",
-    ["run.json", "predictions.tsv", "budgets.json", "run.lock", "index/new", "logs/embeddings.h5"],
+    [
+        *("predictions.tsv", "run/run.json", "run/budgets.json", "run/run.lock", "run/index/new"),
+        *("run/logs/embeddings.h5", "run/new.h5", "tracks/windows.tsv", "tracks/new.h5"),
+    ],
 )
 def test_other_files_of_a_run_are_refused_as_output(name, index, copy_of_run, capsys):
     before = {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")}
-    command = ["aggregate", str(copy_of_run / "shards"), "-o", str(copy_of_run / name)]
-    folder = {"run": copy_of_run, "index": copy_of_run / "index"}
+    command = ["aggregate", str(copy_of_run / "run" / "shards"), "-o", str(copy_of_run / name)]
+    folder = {"run": copy_of_run, "index": copy_of_run / "run" / "index"}
     assert main([*command, *(["--index", str(folder[index])] if index else [])]) == 64
     assert "choose another output file, such as" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in copy_of_run.rglob("*")} == before
@@ -181,7 +192,14 @@ def test_other_files_of_a_run_are_refused_as_output(name, index, copy_of_run, ca
 def test_the_embeddings_file_of_a_run_and_new_names_are_accepted_as_output(copy_of_run):
     wanted = (copy_of_run / "embeddings.h5").read_bytes()
     (copy_of_run / "embeddings.h5").unlink()
-    command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run), "-q", "-o"]
+    command = [
+        "aggregate",
+        str(copy_of_run / "run" / "shards"),
+        "--index",
+        str(copy_of_run),
+        "-q",
+        "-o",
+    ]
     for name in ("embeddings.h5", "mine.h5", "mine.h5"):
         assert main([*command, str(copy_of_run / name)]) == 0
         assert (copy_of_run / name).read_bytes() == wanted
@@ -189,9 +207,14 @@ def test_the_embeddings_file_of_a_run_and_new_names_are_accepted_as_output(copy_
 
 def test_an_index_behind_a_symbolic_link_is_refused_as_output(copy_of_run, tmp_path, capsys):
     elsewhere = tmp_path / "elsewhere"
-    (copy_of_run / "index").rename(elsewhere)
-    (copy_of_run / "index").symlink_to(elsewhere)
-    command = ["aggregate", str(copy_of_run / "shards"), "--index", str(copy_of_run / "index")]
+    (copy_of_run / "run" / "index").rename(elsewhere)
+    (copy_of_run / "run" / "index").symlink_to(elsewhere)
+    command = [
+        "aggregate",
+        str(copy_of_run / "run" / "shards"),
+        "--index",
+        str(copy_of_run / "run" / "index"),
+    ]
     assert main([*command, "-o", str(elsewhere / "bases.bin")]) == 64
     assert "choose another output file, such as" in capsys.readouterr().err
     assert main([*command, "-q", "-o", str(tmp_path / "out.h5")]) == 0
@@ -199,7 +222,9 @@ def test_an_index_behind_a_symbolic_link_is_refused_as_output(copy_of_run, tmp_p
 
 def test_a_full_disk_error_of_aggregate_names_no_missing_option(undisturbed, disk, called):
     folder = disk("16k")
-    printed = called("aggregate", undisturbed / "shards", "-o", folder / "out.h5", code=1).stderr
+    printed = called(
+        "aggregate", undisturbed / "run" / "shards", "-o", folder / "out.h5", code=1
+    ).stderr
     assert "free disk space, then rerun the command\n" in printed
     assert "--resume" not in printed
     assert list(folder.iterdir()) == []

@@ -21,7 +21,7 @@ from virnucpro.run_dir import RunDirectory
 pytestmark = pytest.mark.timeout(600)
 
 TWIN_ROUNDS = int(os.environ.get("VIRNUCPRO_TWIN_ROUNDS", "3"))
-TABLES = ("predictions.tsv", "windows.tsv")
+TABLES = ("predictions.tsv", "tracks/windows.tsv")
 WITHOUT_LOCKS = """
 import errno, fcntl
 def _refused(*_):
@@ -230,11 +230,13 @@ def test_a_wait_longer_than_the_progress_timeout_is_not_a_hang(plan, alone):
     """Row 3: a worker that waits for the units of another machine is not killed."""
     folder = plan()
     other, gate = waiting(folder, "0/2")
-    claims = list(folder.glob("claims/0001/*/*"))
+    claims = list(folder.glob("run/claims/0001/*/*"))
     for claim in claims:
         os.utime(claim, (2**31, 2**31), follow_symlinks=False)  # not copied for now
     waits = work(folder, "1/2", "--progress-timeout", "6")
-    rank, log = (folder / f"parts/0001.*/logs/{name}.log" for name in ("rank-0000", "coordinator"))
+    rank, log = (
+        folder / f"run/parts/0001.*/run/logs/{name}.log" for name in ("rank-0000", "coordinator")
+    )
     wait_for(lambda: "waits for those of others" in text_of(rank), "a wait")
     time.sleep(10)
     for claim in claims:

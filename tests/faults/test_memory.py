@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from virnucpro.encoders.encoder import TorchEncoder
+from virnucpro.joined import remove
 from virnucpro.run_dir import RunDirectory
 
 
@@ -44,7 +45,7 @@ def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
     # From a budget of 2,048: the first batch and its two halves, once for each length class.
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
     for _, segment in run.segments()[:2]:
-        segment.unlink()
+        remove(segment)
     called(*command, "--resume", code=0)
     assert difference_of(undisturbed_deep, run.root) == []
     again = attempts[len(before) :]

@@ -111,7 +111,7 @@ def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
     assert half[POISON]["status"] == "scored"
     for one, other in zip(full, half, strict=True):
         assert float(one["score"]) == pytest.approx(float(other["score"]), abs=0.01)
-    (launch,) = json.loads((runs["fp16"] / "run.json").read_text())["launches"]
+    (launch,) = json.loads((runs["fp16"] / "run" / "run.json").read_text())["launches"]
     again = sum(rank["again"].get("fp32", 0) for rank in launch["ranks"].values())
     assert again
     assert done.stderr == (
@@ -119,7 +119,7 @@ def test_a_row_that_overflows_at_fp16_falls_back_to_fp32(
         f"batch. These rows were recomputed one by one: {again} at fp32. To avoid such rows, start "
         "a new run with --precision bf16 or fp32.\n"
     )
-    logs = "".join(path.read_text() for path in (runs["fp16"] / "logs").glob("rank*.log"))
+    logs = "".join(path.read_text() for path in (runs["fp16"] / "run" / "logs").glob("rank*.log"))
     assert "rows were not finite in their batch; recomputed one by one at fp32" in logs
 
 

@@ -106,7 +106,7 @@ def test_a_record_of_300_mb_is_answered_in_the_memory_that_the_limits_state(
     assert first["length"] == "300000123"
     assert first["n_windows"] == first["n_scored"] == "600001"
     assert (first["status"], first["call"], second["n_windows"]) == ("scored", "non-viral", "1")
-    with (tmp_path / "run" / "windows.tsv").open() as stream:
+    with (tmp_path / "run" / "tracks" / "windows.tsv").open() as stream:
         header, *lines = (line.split("\t")[:4] for line in stream)
     assert header == ["seq_name", "window", "start", "end"]
     assert lines[0] == ["chr1", "chr1_chunk_1", "1", "500"]
@@ -156,7 +156,7 @@ def test_records_with_unusual_names_keep_their_order(tmp_path, tables):
     assert [row["seq_name"] for row in rows] == names
     assert {row["status"] for row in rows} == {"scored"}
     assert all(row["score"] == rows[number % 20]["score"] for number, row in enumerate(rows))
-    assert SequenceIndex.open(folder / "index").n_rows < 200
+    assert SequenceIndex.open(folder / "run" / "index").n_rows < 200
 
 
 def test_control_characters_reach_no_output(tmp_path, capfd):

@@ -98,7 +98,7 @@ def test_the_simulated_power_cut_drops_unsynced_data(disk_with_power_cut):
 @pytest.mark.parametrize("after", [slow(0), slow(1), slow(7), 20])
 def test_acknowledged_segments_survive_a_power_cut(disk_with_power_cut, after):
     run = RunDirectory(disk_with_power_cut.folder / "run")
-    run.root.mkdir()
+    run.machine.mkdir(parents=True)
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, run.root], stdout=subprocess.PIPE, text=True
     ) as writer:

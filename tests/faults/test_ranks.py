@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from cases import slow
-from programs import run_captured, with_fault
+from programs import run_captured, segments_in, with_fault
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -51,12 +51,12 @@ def faulty(few_fasta, deep, tmp_path):
 
 
 def ranks_in(folder):
-    return json.loads((folder / "status.json").read_text())["ranks"]
+    return json.loads((folder / "run" / "status.json").read_text())["ranks"]
 
 
 def computed_units(folder):
     """Return the computed units of all ranks, with repetitions."""
-    logs = (folder / "logs").glob("rank-*.log")
+    logs = (folder / "run" / "logs").glob("rank-*.log")
     return [int(unit) for log in logs for unit in re.findall(r": unit (\d+)\n", log.read_text())]
 
 
@@ -82,7 +82,7 @@ def test_a_failed_rank_is_restarted(point, how, faulty, undisturbed_at, differen
         assert fault["kind"] == "RuntimeError"
         assert "injected" in fault["traceback"]
     assert f"worker 0 failed: {fault['reason']}" in done.stderr
-    log = (folder / "logs" / "coordinator.log").read_text()
+    log = (folder / "run" / "logs" / "coordinator.log").read_text()
     assert f"worker 0 failed: {fault['reason']}" in log
 
     units = computed_units(folder)
@@ -115,7 +115,7 @@ def test_a_hung_rank_is_killed_and_restarted(how, point, faulty, undisturbed_at,
     # faulthandler writes the stacks in C, also if the interpreter's lock is held.
     assert fault["exit"] == ("SIGKILL" if how == "SIGSTOP" else "SIGTERM")
     if how != "SIGSTOP":
-        assert "in fire" in (folder / "logs" / "rank-0000.log").read_text()
+        assert "in fire" in (folder / "run" / "logs" / "rank-0000.log").read_text()
 
 
 @pytest.mark.slow  # waits for the reassignment, then for the stop ladder
@@ -142,11 +142,15 @@ def test_units_of_a_bad_device_are_reassigned(point, faulty, undisturbed_at, dif
         assert ranks["1"]["attempt"] <= 2
         return
     assert (ranks["1"]["state"], ranks["1"]["attempt"]) == ("failed", 2)
-    assert ranks["0"]["done"] == ranks["0"]["total"] == SequenceIndex.open(folder / "index").n_rows
+    assert (
+        ranks["0"]["done"]
+        == ranks["0"]["total"]
+        == SequenceIndex.open(folder / "run" / "index").n_rows
+    )
     assert "failed permanently" in done.stderr
 
     event_log, steps = (
-        [json.loads(line) for line in (folder / "logs" / name).read_text().splitlines()]
+        [json.loads(line) for line in (folder / "run" / "logs" / name).read_text().splitlines()]
         for name in ("coordinator.jsonl", "rank-0000.jsonl")
     )
     assert [event["event"] for event in event_log if event.get("rank") != 0] == [
@@ -193,7 +197,7 @@ def test_a_row_that_kills_its_process_is_isolated_and_quarantined(
 ):
     options = () if view == "nucleotide" else deep
     finished = undisturbed_at("unit" if options else "batch")
-    index = SequenceIndex.open(finished / "index")
+    index = SequenceIndex.open(finished / "run" / "index")
     row = int(index.item_row[70])
     (letters,) = index.sequences(np.array([row]), view)
     names = set(index.item_names(np.flatnonzero(index.item_row == row)))
@@ -223,4 +227,4 @@ def test_a_row_that_kills_its_process_is_isolated_and_quarantined(
     assert len(others) == len(before) - len(own)
     assert all(one["status"] == other["status"] for one, other in others)
     assert all(abs(float(one["score"]) - float(other["score"])) <= 2e-4 for one, other in others)
-    assert all(path.exists() for _, path in RunDirectory(folder).segments())
+    assert segments_in(folder)

@@ -1,5 +1,6 @@
 """Rows 4 and 5: the coordinator gets SIGKILL or a stop signal at many moments."""
 
+import json
 import os
 import random
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cases import slow
-from programs import PREDICT, VIRNUCPRO, run_captured, started, wait_until, with_fault
+from programs import PREDICT, VIRNUCPRO, run_captured, segments_in, started, wait_until, with_fault
 
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
@@ -20,6 +21,7 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.signals import ECHO_S
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM)
 DEADLINE = 60.0
 
 
@@ -31,7 +33,7 @@ def case(*moment, often=False):
 
 # `open` is the moment before a file's first byte, `os.rename` the one before the file appears.
 BEFORE_RANKS = [
-    case("SIGINT", "open", "index.json"),
+    case("SIGINT", "open", "columns.bin"),
     case("SIGTERM", "open", "bases.npy"),
     case("SIGHUP", "open", "item_row.npy"),
     case("SIGTERM", "os.rename", "/index."),
@@ -80,7 +82,7 @@ def test_a_signal_while_the_run_is_prepared(
         assert_hit(process, moment[0], no_orphan)
     if moment[0] != "SIGKILL":
         assert not list(tmp_path.rglob("*.tmp"))
-        if not (folder / "run.json").exists():
+        if not (folder / "run" / "run.json").exists():
             assert not folder.exists()
     assert not RunDirectory(folder).segments()
     with computing_here():
@@ -132,7 +134,7 @@ def test_a_run_killed_at_any_moment_completes(
                     process.kill()
                 process.wait()
                 no_orphan(process.pid)
-            now = {(path, path.stat().st_mtime_ns) for _, path in RunDirectory(folder).segments()}
+            now = segments_in(folder).items()
             assert kept <= now
             kept = now
         assert main([*map(str, command)]) == 0
@@ -184,6 +186,29 @@ def test_a_run_under_nohup_ignores_sighup(few_fasta, tmp_path, undisturbed, diff
     assert difference_of(undisturbed, tmp_path / "run") == []
 
 
+@pytest.mark.parametrize("signum", [slow(signal.SIGUSR1), *WARNINGS[1:]])
+def test_a_scheduler_warns_all_processes_of_a_run(
+    signum, few_fasta, tmp_path, no_orphan, undisturbed, difference_of
+):
+    """As ``scancel --full`` and ``sbatch --signal=USR2@120`` do; only the command acts on it."""
+    folder, fired = tmp_path / "run", tmp_path / "fired"
+    program = with_fault(fired, point="commit", number=1, how="sleep")
+    words = ["predict", few_fasta, "-o", folder, "--devices", "cpu:1"]
+    with started(*program, *words) as process:
+        wait_until(fired.exists, process)
+        os.killpg(process.pid, signum)
+        _, printed = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 143, printed
+        assert f"stopped ({signum.name}). Finished work is kept" in printed
+        assert "restart" not in printed
+        no_orphan(process.pid)
+    launch = json.loads((folder / "run.json").read_text())["launches"][0]
+    assert launch["ranks"]["0"]["faults"] == []
+    assert len(RunDirectory(folder).segments()) == 1
+    assert main([*map(str, words), "--resume", "-q"]) == 0
+    assert difference_of(undisturbed, folder) == []
+
+
 @pytest.fixture
 def own_handlers():
     """Signal handlers of a program that uses the library."""
@@ -191,14 +216,14 @@ def own_handlers():
     def handler(signum, frame):
         raise AssertionError(signum)
 
-    before = {signum: signal.signal(signum, handler) for signum in STOPPING}
-    yield dict.fromkeys(STOPPING, handler)
+    before = {signum: signal.signal(signum, handler) for signum in (*STOPPING, *WARNINGS)}
+    yield dict.fromkeys(before, handler)
     for signum, one in before.items():
         signal.signal(signum, one)
 
 
 def handlers():
-    return {signum: signal.getsignal(signum) for signum in STOPPING}
+    return {signum: signal.getsignal(signum) for signum in (*STOPPING, *WARNINGS)}
 
 
 def test_the_library_changes_no_signal_handler(own_handlers, copy_of_run, few_fasta, doubles):
@@ -235,15 +260,23 @@ import virnucpro.__main__ as program
 class Warned:
     def find_spec(self, name, *_):
         if name == imported:
-            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), signum)
 
-imported = sys.argv.pop()
+signum, imported = signal.Signals[sys.argv.pop()], sys.argv.pop()
 sys.meta_path.insert(0, Warned())
 program.run()
 """
 
 
-@pytest.mark.parametrize("imported", ["virnucpro.cli.main", "virnucpro.cluster.work"])
-def test_a_schedulers_warning_during_the_imports_is_a_stop(imported):
-    done = run_captured(sys.executable, "-c", WARNED_IN_IMPORT, "work", "x", imported)
+@pytest.mark.parametrize(
+    ("imported", "name"),
+    [
+        ("virnucpro.cli.main", "SIGUSR1"),
+        ("virnucpro.cluster.work", "SIGUSR2"),
+        ("virnucpro.cluster.work", "SIGXCPU"),
+        ("virnucpro.cli.main", "SIGALRM"),
+    ],
+)
+def test_a_schedulers_warning_during_the_imports_is_a_stop(imported, name):
+    done = run_captured(sys.executable, "-c", WARNED_IN_IMPORT, "work", "x", imported, name)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr

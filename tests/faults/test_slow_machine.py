@@ -39,7 +39,7 @@ def test_a_slow_rank_is_not_killed(
     assert "failed" not in printed
     assert stops >= 5
     assert difference_of(undisturbed_deep, folder) == []
-    ranks = json.loads((folder / "status.json").read_text())["ranks"]
+    ranks = json.loads((folder / "run" / "status.json").read_text())["ranks"]
     states = {rank["state"] for rank in ranks.values()}
     assert states <= {"succeeded", "stopped"}  # the latter had no unit left when it started
     assert all(rank["seconds"] >= 0 <= rank["silent_seconds"] for rank in ranks.values())

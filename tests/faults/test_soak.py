@@ -116,7 +116,9 @@ def test_rewritten_and_missing_segments_are_found(checks, copy_of_run):
     assert len(problems) == 2
 
 
-@pytest.mark.parametrize("name", ["predictions.tsv", "windows.tsv", "prediction_results.txt"])
+@pytest.mark.parametrize(
+    "name", ["predictions.tsv", "tracks/windows.tsv", "prediction_results.txt"]
+)
 def test_a_changed_score_is_found_and_rounding_is_not(name, checks, undisturbed_deep, tmp_path):
     copy = shutil.copytree(undisturbed_deep, tmp_path / "copy")
     table = copy / name
@@ -147,7 +149,7 @@ def test_changed_vectors_are_found(checks, copy_of_run, undisturbed):
 
 
 def test_a_temporary_file_is_found(checks, copy_of_run):
-    left = copy_of_run / "shards" / "rank-0000" / "unit-000001.h5.12-0123abcd.tmp"
+    left = copy_of_run / "run" / "shards" / "rank-0000" / "unit-000001.h5.12-0123abcd.tmp"
     left.touch()
     (problem,) = checks.folder_problems(RunDirectory(copy_of_run))
     assert problem == f"{left}: temporary file left"

@@ -55,7 +55,7 @@ def with_slow_rank(fasta, undisturbed, tmp_path):
         assert (tmp_path / "fired").exists() == (plan["point"] != "none")
         found = verify_run(folder)
         assert (found.problems, found.units, found.units_missing) == ((), n_units, ())
-        for name in ("predictions.tsv", "windows.tsv"):
+        for name in ("predictions.tsv", "tracks/windows.tsv"):
             content = (undisturbed.root / name).read_bytes()
             assert (folder.root / name).read_bytes() == content
         return folder

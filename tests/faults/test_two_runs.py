@@ -34,11 +34,11 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
         text = few_fasta.read_bytes()
         first.stdin.write(text[:3000])
         first.stdin.flush()
-        while not (folder.is_dir() and list(folder.glob("index.*.tmp"))):
+        while not (folder.is_dir() and list(folder.glob("run/index.*.tmp"))):
             assert first.poll() is None, first.stderr.read()
         second = called(*PREDICT, few_fasta, "-o", folder, *option, code=1)
         assert f"another process (pid {first.pid})" in second.stderr
-        assert list(folder.glob("index.*.tmp"))
+        assert list(folder.glob("run/index.*.tmp"))
         first.stdin.write(text[3000:])
         first.stdin.close()
         assert first.wait() == 0
@@ -46,7 +46,7 @@ def test_a_second_run_in_the_folder_is_refused_and_changes_nothing(
 
 
 def test_the_lock_of_a_dead_process_does_not_block(copy_of_run, few_fasta):
-    (copy_of_run / "run.lock").write_text("1\n")
+    (copy_of_run / "run" / "run.lock").write_text("1\n")
     assert main(["predict", str(few_fasta), "-o", str(copy_of_run), "--resume", "-q"]) == 0
 
 
@@ -80,7 +80,7 @@ def test_a_folder_that_another_process_created_is_not_cleared(few_fasta, tmp_pat
     holding = run_lock(run)
 
     def overtake():
-        run.root.mkdir()
+        run.machine.mkdir(parents=True)
         holding.__enter__()
         run.index.mkdir()
 
@@ -109,7 +109,7 @@ def test_the_new_folder_of_a_run_that_cannot_start_is_removed(tmp_path):
 def test_a_lock_file_without_a_name_is_not_a_lock(tmp_path):
     """The creator removes the folder after another process opened the lock and before it locks."""
     run = RunDirectory(tmp_path / "run")
-    run.root.mkdir()
+    run.machine.mkdir(parents=True)
     armed = True
 
     def hook(event, arguments):
@@ -117,6 +117,7 @@ def test_a_lock_file_without_a_name_is_not_a_lock(tmp_path):
         if armed and event == "fcntl.fcntl":
             armed = False
             run.lock.unlink()
+            run.machine.rmdir()
             run.root.rmdir()
 
     sys.addaudithook(hook)

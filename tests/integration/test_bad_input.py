@@ -231,7 +231,7 @@ def test_a_planned_run_answers_the_same_records(mixed, tmp_path, tables, capsys,
     assert main(["work", str(many), "--task", "0/1", "--devices", "cpu:1", "-q"]) == 0
     assert main(["merge", str(many), "-q"]) == 0
     assert [row["status"] for row in tables(many / "predictions.tsv")] == STATUSES
-    for name in ("predictions.tsv", "windows.tsv", "viral.fasta"):
+    for name in ("predictions.tsv", "tracks/windows.tsv", "viruses.fasta"):
         assert (many / name).read_bytes() == (one / name).read_bytes()
 
 
@@ -249,7 +249,7 @@ def test_a_launch_answers_mixed_files_and_fails_proteins_alone(mixed, tmp_path, 
     answered = tables(out / "mixed.fa" / "predictions.tsv")
     assert [row["status"] for row in answered] == STATUSES
     assert tables(out / "empty.fa" / "predictions.tsv") == []
-    parameters = json.loads((out / "mixed.fa" / "run.json").read_text())["parameters"]
+    parameters = json.loads((out / "mixed.fa" / "run" / "run.json").read_text())["parameters"]
     assert parameters["min_length"] == 60
     details = (out / "launch.json").read_text()
     assert "They have the status invalid_letters" in details
@@ -266,7 +266,7 @@ def test_a_run_without_a_score_fails_on_request(tmp_path, called):
         words = ["predict", str(path), "-o", str(one), *cpu, "--force"]
         assert "error" not in called(*words, code=0).stderr
         assert "error: no sequence has a result" in called(*words, "--fail-empty", code=1).stderr
-    assert json.loads((one / "run.json").read_text())["prevalence"] is None
+    assert json.loads((one / "run" / "run.json").read_text())["prevalence"] is None
     printed = called("predict", short, "-o", one, "--devices", "cpu:1", "--force", code=0).stderr
     assert "scored: 1 too short. Sequences of fewer than 60 bases have no score" in printed
     assert "assumed" not in printed

@@ -111,7 +111,7 @@ def test_a_fetched_bundle_predicts(
     assert main(["predict", str(few), "-o", str(run), *arguments]) == 0
     rows = tables(run / "predictions.tsv")
     assert [row["status"] for row in rows] == ["scored"] * 6
-    windows = tables(run / "windows.tsv")
+    windows = tables(run / "tracks" / "windows.tsv")
     assert max(int(row["end"]) - int(row["start"]) + 1 for row in windows) == 500
     first = (run / "prediction_results.txt").read_text().splitlines()[1]
     assert first.startswith("open_0_chunk_1")
@@ -132,7 +132,7 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "--precision", "fp32", "-q"]
     arguments += ["--no-fallback"]
     assert main(["predict", str(fasta), "-o", str(run), "--embeddings", "fp32", *arguments]) == 0
-    index = SequenceIndex.open(run / "index")
+    index = SequenceIndex.open(run / "run" / "index")
     names = index.item_names(np.arange(index.n_items))
     stretches, peptides = (index.sequences(index.item_row, view) for view in VIEWS)
     encoder = load_encoder(open_spec(published_files))

@@ -78,7 +78,7 @@ NOT_RUN = {
     **{
         ("docs/what-next.md", text): OTHERS
         for text in (
-            *("seqkit rename", "seqkit grep", "checkv end_to_end", "genomad end-to-end"),
+            *("seqkit grep", "checkv end_to_end", "genomad end-to-end"),
             *("iphop predict", "vcontact3 run", "pharokka.py", "bowtie2-build", "coverm contig"),
             *("ktImportText", "anvi-script-reformat-fasta", "anvi-import-collection", "igv.sh"),
             "bedtools getfasta",
@@ -98,7 +98,16 @@ NOT_RUN = {
 """Blocks that are not run: a page and a text of the block, with the reason."""
 
 OTHER_PROGRAMS = {
-    *("--gpus", "--gpus-per-node", "--time", "--array", "--requeue", "--build-arg", "--nv"),
+    *(
+        "--signal",
+        "--gpus",
+        "--gpus-per-node",
+        "--time",
+        "--array",
+        "--requeue",
+        "--build-arg",
+        "--nv",
+    ),
     *(
         "--bind",
         "--shm-size",
@@ -547,12 +556,13 @@ def test_all_columns_of_a_launch_are_described_in_their_order():
 
 def test_all_files_of_a_run_are_described(first_run):
     text = (DOCS / "file-formats.md").read_text()
-    for path in (first_run / "out").iterdir():
+    out = first_run / "out"
+    for path in (*out.iterdir(), *out.glob("tracks/*"), *out.glob("run/*")):
         name = path.name.replace("virnucpro_mqc", "virnucpro*_mqc")
         name = re.sub(r"virnucpro_(calls|scores)_mqc", "virnucpro*_mqc", name)
         name = re.sub(r"^regions(\.bed|\.gff3)", r"\1", name)
         assert name in text, path.name
-    version = json.loads((first_run / "out" / "run.json").read_text())["schema_version"]
+    version = json.loads((first_run / "out" / "run" / "run.json").read_text())["schema_version"]
     assert f"`schema_version` is {version}:" in text
 
 

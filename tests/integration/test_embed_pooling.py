@@ -11,6 +11,9 @@ from cases import slow
 from esm.model.esm2 import ESM2
 from esm_models import fair_esms_states
 
+from virnucpro.joined import remove
+from virnucpro.run_dir import RunDirectory
+
 pytestmark = pytest.mark.usefixtures("one_process")
 
 LENGTHS = [3, 50, 120, 7, 300, 50]
@@ -120,8 +123,8 @@ def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_pa
     run, encoder = tmp_path / "run", "mini-deep/protein"
     options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")
     embed(run, *options)
-    (segment, *_) = sorted(run.glob("shards/*/*.h5"))
-    segment.unlink()
+    ((_, segment), *_) = RunDirectory(run).segments()
+    remove(segment)
     model = ("-b", encoder) if named else ()
     called("rescue", run, *model, code=0)
     called("work", run, "--devices", "cpu:1", *model, code=0)

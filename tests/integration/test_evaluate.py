@@ -203,12 +203,15 @@ def test_predictions_of_a_former_run_of_the_folder_are_accepted(
     assert evaluate(labels, folder, *more) == 0
 
 
-def test_figures_of_the_user_beside_fragments_are_kept(labels, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["evaluation.tsv", "figures/roc.png"])
+def test_figures_of_the_user_beside_fragments_are_kept(name, labels, tmp_path, capsys):
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("of years")
     assert evaluate(labels, tmp_path / "out", "--fragments-only") == 0
-    (tmp_path / "out" / "evaluation.tsv").write_text("of years")
     assert evaluate(labels, tmp_path / "out") == 1
     assert "already contains an evaluation" in capsys.readouterr().err
-    assert (tmp_path / "out" / "evaluation.tsv").read_text() == "of years"
+    assert path.read_text() == "of years"
 
 
 def test_a_named_pipe_among_the_fragments_is_refused(labels, tmp_path, called):

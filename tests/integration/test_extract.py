@@ -1,4 +1,4 @@
-"""viral.fasta and the columns of the origin, as a user of predict gets them."""
+"""viruses.fasta and the columns of the origin, as a user of predict gets them."""
 
 import gzip
 
@@ -31,9 +31,17 @@ def test_viral_records_are_written_with_score_and_length(run):
     folder, _ = run
     viral = [row for row in read_table(folder / "predictions.tsv") if row["call"] == "viral"]
     assert viral
-    found = names(folder / "viral.fasta")
-    fields = ("probability", "score", "length", "file", "record")
-    assert found == [[r["seq_name"], *(f"{name}={r[name]}" for name in fields)] for r in viral]
+    found = names(folder / "viruses.fasta")
+    wanted = [
+        [
+            f"{row['file'].partition('.')[0]}|{row['seq_name']}",
+            *("kind=virus", f"probability={row['probability']}", f"score={row['score']}"),
+            *("start=1", f"end={row['length']}", f"name={row['seq_name']}"),
+            *(f"{name}={row[name]}" for name in ("length", "file", "record")),
+        ]
+        for row in viral
+    ]
+    assert found == wanted
 
 
 def test_equal_names_of_two_files_are_told_apart(run):
@@ -43,7 +51,7 @@ def test_equal_names_of_two_files_are_told_apart(run):
     half = len(predictions) // 2
     assert keys == [(name, n) for name in ("small.fa", "second.fa.gz") for n in range(1, half + 1)]
     by_key = dict(zip(keys, predictions, strict=True))
-    for window in read_table(folder / "windows.tsv"):
+    for window in read_table(folder / "tracks" / "windows.tsv"):
         record = by_key[window["file"], int(window["record"])]
         assert record["seq_name"] == window["seq_name"]
         assert int(window["end"]) <= int(record["length"])
@@ -63,6 +71,6 @@ def test_a_resume_chooses_other_files_and_verify_agrees(run):
     assert main([*words, "--extract", "none"]) == 0
     assert not list(folder.glob("*.fasta*"))
     assert main([*words, "--extract", "viral"]) == 0
-    with gzip.open(folder / "viral.fasta.gz", "wt") as stream:
+    with gzip.open(folder / "viruses.fasta.gz", "wt") as stream:
         stream.write(">edited\nA\n")
     assert main(["verify", str(folder)]) == 1

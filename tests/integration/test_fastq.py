@@ -3,10 +3,12 @@
 import gzip
 import json
 import random
+import re
 import shutil
 
 import dnaio
 import pytest
+from programs import take_apart
 from samples import copy_of, read_table
 
 from virnucpro.cli.main import main
@@ -65,26 +67,27 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
     table = read_table(finished / "predictions.tsv")
     assert len(table) == 2 * len(reads)
     for call in ("viral", "ambiguous", "non-viral", "not_scored"):
-        with dnaio.open(finished / f"{call}.fastq") as stream:
+        with dnaio.open(RunDirectory(finished).extract(call, fastq=True)) as stream:
             found = list(stream)
+        assert len({one.id for one in found}) == len(found)
         chosen = [row for row in table if row["call"] == call]
-        assert [one.name for one in found] == [
-            f"{row['seq_name']} probability={row['probability']} score={row['score']} "
+        assert [
+            re.sub(r"^\S+ (kind=virus )?|start=\d+ end=\d+ ", "", one.name) for one in found
+        ] == [
+            f"probability={row['probability']} score={row['score']} name={row['seq_name']} "
             f"length={row['length']} file={row['file'].replace(' ', '%20')} record={row['record']}"
             for row in chosen
         ]
         for one, row in zip(found, chosen, strict=True):
             wanted = kept[int(row["record"]) - 1]
             assert list(zip(one.sequence, one.qualities, strict=True)) == wanted
-    assert [path.name for path in finished.glob("*.fasta*")] == ["viruses.fasta"]
+    assert not [*finished.glob("*.fasta*")]
 
 
 def test_the_disk_estimate_counts_the_qualities(finished):
-    index = SequenceIndex.open(finished / "index")
+    index = SequenceIndex.open(finished / "run" / "index")
     written = sum(len(content) for content in sequences(finished).values())
     needed = space_needed(index, units=0, rows=0, row_bytes=0)["sequences"]
-    for name in ("viral_regions.fastq", "viruses.fasta"):
-        written -= (finished / name).stat().st_size
     assert written <= needed <= 1.5 * written
 
 
@@ -97,16 +100,16 @@ def test_compress_replaces_the_files_and_verify_finds_changes(run, inputs, capsy
     assert packed == plain
     assert all(name.endswith(".gz") for name in sequences(run))
     assert main(["verify", str(run)]) == 0
-    (run / "viral.fasta").write_text(">stray\nA\n")
+    (run / "viruses.fasta").write_text(">stray\nA\n")
     capsys.readouterr()
-    assert "viral.fasta: differs" in called("verify", run, code=1).stdout
+    assert "viruses.fasta: differs" in called("verify", run, code=1).stdout
     assert main(["aggregate", str(run), "-q"]) == 0
-    assert not (run / "viral.fasta").exists()
+    assert not (run / "viruses.fasta").exists()
 
 
 def test_rescore_and_repair_write_the_same_files(run, inputs, capsys):
     before = sequences(run)
-    _, segment = RunDirectory(run).segments()[0]
+    _, segment = take_apart(run).segments()[0]
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 255
     segment.write_bytes(content)
@@ -126,7 +129,7 @@ def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):
     command = ["predict", "-o", str(run), *DEVICES, "--force", "--extract", "not_scored"]
     assert main([*command, inputs[0], str(small_fasta)]) == 0
     assert sequences(run).keys() == {"not_scored.fasta"}
-    assert not (run / "index" / "qualities.npy").exists()
+    assert not SequenceIndex.open(run / "run" / "index").has_qualities
     assert main(["verify", str(run)]) == 0
 
 
@@ -142,6 +145,11 @@ def test_a_launch_merges_both_forms(inputs, small_fasta, tmp_path):
     results = json.loads((out / "launch.json").read_text())
     assert results
     runs = [out / "a b.fq", out / "again.fastq.gz"]
-    joined = b"".join((run / "viral.fastq").read_bytes() for run in runs)
-    assert (out / "launch.viral.fastq").read_bytes() == joined
-    assert (out / "launch.viral.fasta").read_bytes() == (out / "small.fa/viral.fasta").read_bytes()
+    for name, sources in (("viruses.fastq", runs), ("viruses.fasta", [out / "small.fa"])):
+        with dnaio.open(out / f"launch.{name}") as merged:
+            found = [(one.name.partition("|")[2], one.sequence) for one in merged]
+        wanted = []
+        for run in sources:
+            with dnaio.open(run / name) as own:
+                wanted += [(one.name, one.sequence) for one in own]
+        assert found == wanted

@@ -23,6 +23,7 @@ from virnucpro.launch.orchestrator import LauncherOrchestrator
 from virnucpro.launch.results import FileResult
 from virnucpro.run_dir import RunDirectory
 
+VIRUSES = "viruses.fasta"
 DEADLINE = 60.0
 SIZES = {1: 160, 2: 40, 3: 10, 4: 10}
 
@@ -76,10 +77,11 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     wanted = [row for name in done for row in tables(out / name / "predictions.tsv")]
     assert [{**row, "file": ""} for row in merged] == [{**row, "file": ""} for row in wanted]
     assert {row["file"] for row in merged} == {*done}
-    fasta_of = [(out / name / "viral.fasta").read_bytes() for name in done]
-    assert (out / "launch.viral.fasta").read_bytes() == b"".join(fasta_of)
-    viruses_of = [(out / name / "viruses.fasta").read_bytes() for name in done]
-    assert (out / "launch.viruses.fasta").read_bytes() == b"".join(viruses_of)
+    merged_text = (out / "launch.viruses.fasta").read_text()
+    viruses_of = [
+        (out / name / "viruses.fasta").read_text().replace(">", f">{name}|") for name in done
+    ]
+    assert merged_text == "".join(viruses_of)
     assert {rows[name]["proviruses"] for name in done} == {"0"}
 
     for name in done:
@@ -100,7 +102,8 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     assert main(["predict", str(folder / "a.fa.gz"), *resume]) == 0
 
     # Again: one file is repaired, one has other sequences, the rest is done.
-    segments = {path: path.stat().st_mtime_ns for path in out.rglob("unit-*.h5")}
+    segments = {path: path.stat().st_mtime_ns for path in out.rglob("segments.bin")}
+    assert segments
     kept = (folder / "a.fa").read_text()
     (folder / "a.fa").write_text(fasta(9, 5))
     (folder / "text.fa").write_text(fasta(5, 3))
@@ -135,13 +138,9 @@ def long_files(tmp_path_factory):
 
 
 def segments_of(out):
-    """Return all segments with inode and time, which a second write would change."""
-    return {
-        path: (path.stat().st_ino, path.stat().st_mtime_ns)
-        for one in out.iterdir()
-        if one.is_dir()
-        for _, path in RunDirectory(one).segments()
-    }
+    """Return the paths of all segments."""
+    runs = (RunDirectory(one) for one in out.iterdir() if one.is_dir())
+    return {path for run in runs for _, path in run.segments()}
 
 
 def half_done(folder, out):
@@ -179,14 +178,14 @@ def test_a_killed_launch_and_a_killed_worker_are_resumed(
     assert set(rows_of(out, tables)) == {f"f{number}.fa" for number in SIZES}
 
     with half_done(long_files, out) as process:
-        worker = json.loads((out / "f1.fa" / "status.json").read_text())["pid"]
+        worker = json.loads(RunDirectory(out / "f1.fa").status_json.read_text())["pid"]
         assert worker in ranks_of(process)
         os.kill(worker, signal.SIGKILL)
         _, message = process.communicate(timeout=60)
         assert process.returncode == 0, message
         no_orphan(process.pid)
-    done = segments_of(out)
-    assert ended.items() <= done.items()
+    assert {path for path in ended if path.exists()} == set()  # joined
+    assert {path.name for path in ended} <= {path.name for path in segments_of(out)}
     rows = rows_of(out, tables)
     assert {row["status"] for row in rows.values()} <= {"done", "skipped"}
     assert {name: row["attempts"] for name, row in rows.items() if row["attempts"] != "1"} == {
@@ -380,3 +379,37 @@ def test_a_killed_launch_of_152_genomes_is_resumed(shared, tmp_path, tables, no_
     assert all(row["status"] in {"done", "skipped", "failed"} for row in table.values())
     for name in random.Random(1).sample(sorted(set(names) - {names[70]}), 5):
         assert main(["verify", str(out / name)]) == 0
+
+
+def ids_of(path):
+    return [line[1:].split()[0] for line in path.read_text().splitlines() if line[0] == ">"]
+
+
+def test_three_samples_with_the_contig_names_of_megahit_have_unique_ids(tmp_path, small_fasta):
+    """Equal ids are refused by CheckV and samtools faidx."""
+    contigs = [part.partition("\n")[2] for part in small_fasta.read_text().split(">")[1:]]
+    source = tmp_path / "in"
+    source.mkdir()
+    files = [source / f"s{number}.contigs.fa" for number in (1, 2, 3)]
+    for number, file in enumerate(files):
+        order = contigs[number:] + contigs[:number]
+        text = "".join(f">k141_{n} flag=1\n{bases}" for n, bases in enumerate(order))
+        file.write_text(text)
+    out, joined = tmp_path / "out", tmp_path / "joined"
+    options = ["--devices", "cpu:1", "-q", "--prevalence", "0.5"]
+    assert main(["launch", "--input-dir", str(source), "-o", str(out), *options]) == 0
+    assert main(["predict", *map(str, files), "-o", str(joined), *options]) == 0
+    own = [f"{file.stem}|{name}" for file in files for name in ids_of(out / file.name / VIRUSES)]
+    assert len(set(own)) == len(own) > len({name.partition("|")[2] for name in own})
+    assert ids_of(out / f"launch.{VIRUSES}") == own
+    found = ids_of(joined / VIRUSES)
+    assert len(set(found)) == len(found)
+    assert {name.partition("|")[0] for name in found} == {file.stem for file in files}
+    assert main(["rescore", str(joined), "--threshold", "0", "-q"]) == 0
+    assert {*found} < {*ids_of(joined / VIRUSES)}
+
+    on_top = {path.name for path in joined.iterdir()}
+    assert on_top == {"predictions.tsv", VIRUSES, "regions.tsv", "report.html", "tracks", "run"}
+    assert {path.name for path in (out / files[0].name).iterdir()} == on_top - {"report.html"}
+    tracks = {path.name for path in (joined / "tracks").iterdir()}
+    assert tracks == {"windows.tsv", "regions.bed", "regions.gff3", "scores.bedgraph"}

@@ -23,7 +23,7 @@ from virnucpro.run.part_states import settled_parts
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
-TABLES = ("predictions.tsv", "windows.tsv")
+TABLES = ("predictions.tsv", "tracks/windows.tsv")
 OUTPUTS = ["-q", "--embeddings=fp16"]
 
 
@@ -105,7 +105,7 @@ def ended(*processes):
 @pytest.mark.parametrize("name", ["0001", "0001/0000"])
 def test_claims_behind_a_link_are_refused(name, planned, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
-    link = planned / "claims" / name
+    link = planned / "run" / "claims" / name
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "elsewhere")
     assert work_here(planned) == 1
@@ -156,7 +156,10 @@ def test_two_workers_a_task_and_another_number_of_tasks(planned, alone, capsys):
     assert work_here(planned, "1/4", "--devices", "cpu:2", *TWO_THREADS) == 0
     assert work_here(planned, "2/3") == 0
     assert "every unit has a segment" in capsys.readouterr().err
-    torn = next((planned / "parts").glob("*/shards/rank-*")) / "unit-000000.h5.17-0123abcd.tmp"
+    torn = (
+        next((planned / "run" / "parts").glob("*/run/shards/rank-*"))
+        / "unit-000000.h5.17-0123abcd.tmp"
+    )
     torn.write_bytes(b"of a killed worker")
     assert_equal_results_of_merge(planned, alone)
     assert not torn.exists()
@@ -188,9 +191,10 @@ def test_a_late_task_computes_what_a_lost_one_had_claimed(planned, alone):
         link.symlink_to("0000.00000000/0")
     codes, texts = ended(work(planned, "1/2", "--copy-after", "3"))
     assert codes == [0], texts
-    assert "kb in 130 sequences on 1 worker, together with other tasks" in texts[0]
+    assert "kb in 130 sequences on 1 worker (cpu), together with other tasks" in texts[0]
     assert (
-        "waits for those of others" in next(planned.glob("parts/*/logs/rank-0000.log")).read_text()
+        "waits for those of others"
+        in next(planned.glob("run/parts/*/run/logs/rank-0000.log")).read_text()
     )
     assert_equal_results_of_merge(planned, alone)
 
@@ -236,7 +240,7 @@ def test_the_same_task_twice_at_once(planned, alone):
     codes, texts = ended(*(work(planned, "0/1", "--copy-after", "30") for _ in range(2)))
     assert codes == [0, 0], texts
     assert_equal_results_of_merge(planned, alone)
-    assert len(list((planned / "parts").iterdir())) in (1, 2)
+    assert len(list((planned / "run" / "parts").iterdir())) in (1, 2)
 
 
 def test_a_damaged_segment_is_computed_again_in_the_next_round(computed, alone, capsys, called):
@@ -267,7 +271,7 @@ def test_a_copied_run_is_not_computed_again(computed_once, tmp_path, capsys):
     """A copy without the times of the files: the rounds are younger than all segments."""
     copy = tmp_path / "copy"
     shutil.copytree(computed_once, copy, symlinks=True, copy_function=shutil.copyfile)
-    for path in (copy / "rounds").iterdir():
+    for path in (copy / "run" / "rounds").iterdir():
         path.touch()
     assert work_here(copy) == 0
     assert "every unit has a segment" in capsys.readouterr().err
@@ -322,8 +326,8 @@ def alive(planned):
 def add_working_part(folder):
     """Add a part that works on another machine: it has written a heartbeat just now."""
     part = RunDirectory(folder).part("0000.00000000")
-    part.root.mkdir(parents=True)
-    part.index.symlink_to("../../index")
+    part.machine.mkdir(parents=True)
+    part.index.symlink_to("../../../index")
     status = {"running": True, "beat": 3, "host": "node-7", "ranks": {}}
     part.status_json.write_text(json.dumps(status))
     return part
@@ -336,12 +340,12 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
         assert "0000.00000000 on node-7" in called(*words, code=1).stderr
     after = {path: path.lstat().st_mtime_ns for path in planned.rglob("*")}
     assert {path for path in before if after.get(path) != before[path]} <= {
-        planned,
-        planned / "run.lock",
+        *(planned, planned / "run"),
+        planned / "run" / "run.lock",
     }
     os.utime(alive.status_json, (0, 0))
     assert main(command) == 0
-    assert not (planned / "parts").exists()
+    assert not (planned / "run" / "parts").exists()
     assert main(["verify", str(planned)]) == 0
 
 
@@ -349,7 +353,7 @@ def test_force_and_repair_are_refused_while_a_part_works(planned, alive, fasta, 
 def test_an_unreadable_heartbeat_blocks_no_command(planned, alive, fasta, kind, capsys, called):
     alive.status_json.unlink()
     (os.mkfifo if kind == "pipe" else os.mkdir)(alive.status_json)
-    shutil.copy(planned / "run.json", alive.run_json)
+    shutil.copy(planned / "run" / "run.json", alive.run_json)
     problem = f"{alive.status_json} cannot be read (not a regular file)"
     text = called("status", planned, code=2).stdout
     assert "attempts of tasks: 1 unknown" in text
@@ -363,7 +367,7 @@ def test_an_unreadable_heartbeat_blocks_no_command(planned, alive, fasta, kind, 
 
 @pytest.mark.parametrize("command", ["work", "submit", "rescue", "merge"])
 def test_a_folder_with_the_name_of_a_round_is_named(planned, command, capsys):
-    other = planned / "rounds" / "0009.json"
+    other = planned / "run" / "rounds" / "0009.json"
     other.mkdir()
     assert main([command, str(planned), *(["--then-rescue"] if command == "merge" else [])]) == 1
     assert f"{other} is not a regular file. Remove it" in capsys.readouterr().err
@@ -447,7 +451,7 @@ def test_without_locks_the_error_is_a_sentence(planned, monkeypatch, called, cod
 
     monkeypatch.setattr(fcntl, "fcntl", refused)
     text = called("merge", planned, code=1).stderr
-    assert f"{planned / 'run.lock'}: its file system has no file locks" in text
+    assert f"{planned / 'run' / 'run.lock'}: its file system has no file locks" in text
     assert "--no-lock" in text
     assert "Traceback" not in text
     assert main(["merge", str(planned), "--no-lock"]) == 2
@@ -459,7 +463,7 @@ def test_another_bundle_is_refused(planned, called):
     assert "bundle_fingerprint was" in text
     assert "with -b." in text
     assert "--force" not in text
-    assert not (planned / "parts").exists()
+    assert not (planned / "run" / "parts").exists()
 
 
 @pytest.mark.parametrize(("name", "code"), [("nosuch", 64), ("mini-deep", 1)])
@@ -514,7 +518,7 @@ def test_the_plan_of_an_empty_input_has_no_warning_about_workers(tmp_path, calle
     assert "workers" not in called("plan", empty, "-o", folder, "-q", code=0).stderr
 
 
-@pytest.mark.parametrize("name", ["index/index.json", "index/row_lengths.npy", "run.json"])
+@pytest.mark.parametrize("name", ["run/index/columns.bin", "run/run.json"])
 @pytest.mark.parametrize("command", ["work", "merge", "status", "rescue"])
 def test_a_damaged_file_is_to_be_restored(planned, name, command, called):
     """None of these commands has an option --force."""

@@ -74,7 +74,7 @@ def test_mates_are_one_record_and_both_are_written(files, tables):
             for mate, reads in ((1, FIRST), (2, SECOND))
             for k, (_, read) in enumerate(reads)
         }
-    index = SequenceIndex.open(files / "a" / "index")
+    index = SequenceIndex.open(files / "a" / "run" / "index")
     assert [(one.path, one.n_records, one.n_bases) for one in index.inputs] == [
         ("R1.fq", N, 150 * N),
         ("R2.fq", 0, 120 * N),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import run_captured, take_apart
 
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.head import load_head
@@ -19,7 +19,7 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.items import PIECE_ITEM
 
 DATA = Path(__file__).parents[1] / "data"
-TABLES = ("predictions.tsv", "windows.tsv", "regions.tsv")
+TABLES = ("predictions.tsv", "tracks/windows.tsv", "regions.tsv")
 pytestmark = pytest.mark.timeout(220)
 
 
@@ -61,7 +61,7 @@ def content(folder):
 
 
 def test_pieces_and_windows_are_scored_as_computed_apart(undisturbed, bundle, tables):
-    index = SequenceIndex.open(undisturbed / "index")
+    index = SequenceIndex.open(undisturbed / "run" / "index")
     (spec,) = bundle.record.encoders
     encoder, head = load_encoder(spec), load_head(bundle.record.head)
     texts = index.sequences(index.piece_row, "nucleotide")
@@ -75,7 +75,7 @@ def test_pieces_and_windows_are_scored_as_computed_apart(undisturbed, bundle, ta
     logit /= index.record_lengths
 
     rows = tables(undisturbed / "predictions.tsv")
-    calls = tables(undisturbed / "windows.tsv")
+    calls = tables(undisturbed / "tracks" / "windows.tsv")
     shares = [
         [float(one["score"]) for one in calls if one["seq_name"] == row["seq_name"]] for row in rows
     ]
@@ -99,7 +99,7 @@ def test_tables_do_not_depend_on_the_number_of_workers(workers, predict, undistu
 def test_a_lost_or_flipped_segment_of_pieces_is_computed_again(predict, undisturbed, tmp_path):
     folder = tmp_path / "run"
     assert predict(folder, "--devices", "cpu:1") == 0
-    index, run = SequenceIndex.open(folder / "index"), RunDirectory(folder)
+    index, run = SequenceIndex.open(folder / "run" / "index"), take_apart(folder)
     (_, lost), (_, flipped), *_ = sorted(run.segments())  # the longest rows come first
     assert index.kinds(np.arange(8)).tolist() == [PIECE_ITEM] * 8
     lost.unlink()
@@ -113,7 +113,7 @@ def test_a_lost_or_flipped_segment_of_pieces_is_computed_again(predict, undistur
 
 @pytest.mark.slow
 def test_a_piece_that_kills_its_worker_is_quarantined_alone(predict, undisturbed, tables, tmp_path):
-    index = SequenceIndex.open(undisturbed / "index")
+    index = SequenceIndex.open(undisturbed / "run" / "index")
     piece = int(index.record_first_piece[1]) + 3
     (poison,) = index.sequences(index.piece_row[[piece]], "nucleotide")
     plan = {"point": "tokens", "how": "SIGSEGV", "rank": None, "times": None}

@@ -80,7 +80,8 @@ def test_embeddings_are_in_input_order_with_names(undisturbed_with):
 
 def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_with, tables):
     both, alone, mini = (
-        undisturbed_with(*options) / "windows.tsv" for options in (DEEP, FRAMES_ALONE, ())
+        undisturbed_with(*options) / "tracks" / "windows.tsv"
+        for options in (DEEP, FRAMES_ALONE, ())
     )
     added = 0
     for one, frames, whole in zip(tables(both), tables(alone), tables(mini), strict=True):
@@ -98,7 +99,7 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
     assert added
     for name in ("prediction_results.txt", "prediction_results_highestscore.csv"):
         published, expected = (
-            [line.split("\t") for line in (run.parent / name).read_text().splitlines()]
+            [line.split("\t") for line in (run.parent.parent / name).read_text().splitlines()]
             for run in (both, alone)
         )
         assert [row[:2] for row in published] == [row[:2] for row in expected]
@@ -108,13 +109,13 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
         np.testing.assert_allclose(*numbers, rtol=0, atol=2e-4)
     vectors, names = {}, {}
     for run in (both, alone):
-        with h5py.File(run.parent / "embeddings.h5") as file:
+        with h5py.File(run.parent.parent / "embeddings.h5") as file:
             names[run] = file["sequence_ids"].asstr()[:]
             vectors[run] = file["embeddings"][:]
     whole = np.array([name.endswith("W") for name in names[both]])
     assert whole.sum() == added
     assert np.isnan(vectors[both]).all(axis=1).tolist() == whole.tolist()
-    assert main(["verify", str(both.parent)]) == 0
+    assert main(["verify", str(both.parent.parent)]) == 0
     assert names[both][~whole].tolist() == names[alone].tolist()
     np.testing.assert_allclose(vectors[both][~whole], vectors[alone], atol=2e-3)
 
@@ -138,7 +139,7 @@ def test_the_table_does_not_depend_on_the_number_of_ranks(
 
 
 def test_run_json_records_parameters_and_versions(undisturbed, small_fasta):
-    content = json.loads((undisturbed / "run.json").read_text())
+    content = json.loads((undisturbed / "run" / "run.json").read_text())
     assert content["parameters"]["bundle"] == "mini"
     assert content["inputs"][0]["path"] == str(small_fasta)
     assert content["counts"]["records"] == 55
@@ -158,7 +159,7 @@ def test_a_run_is_not_overwritten_without_force(undisturbed, small_fasta, called
 
 
 def test_standard_input_and_compressed_input_give_the_same_table(
-    undisturbed, small_fasta, tmp_path, virnucpro, called, difference_of, monkeypatch
+    undisturbed, small_fasta, tmp_path, virnucpro, called, difference_of, monkeypatch, tables
 ):
     packed = tmp_path / "small.fa.gz"
     packed.write_bytes(gzip.compress(small_fasta.read_bytes()))
@@ -166,6 +167,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
         done = virnucpro("predict", "-", "-o", tmp_path / "run", "--devices", "cpu:1", stdin=stream)
     assert done.returncode == 0, done.stderr
     assert difference_of(undisturbed, tmp_path / "run") == []
+    assert {row["file"] for row in tables(tmp_path / "run" / "predictions.tsv")} == {"stdin"}
     with small_fasta.open() as stream:
         monkeypatch.setattr("sys.stdin", stream)
         called("predict", "-", "-o", tmp_path / "run", "--resume", code=0)
@@ -174,7 +176,7 @@ def test_standard_input_and_compressed_input_give_the_same_table(
 def test_an_empty_file_gives_header_only_tables(tmp_path, called, tables):
     (tmp_path / "empty.fa").touch()
     called("predict", tmp_path / "empty.fa", "-o", tmp_path / "run", code=0)
-    for name in ("predictions.tsv", "windows.tsv"):
+    for name in ("predictions.tsv", "tracks/windows.tsv"):
         assert len((tmp_path / "run" / name).read_text().splitlines()) == 1
     assert not list((tmp_path / "run").glob("prediction_results*"))
     assert not (tmp_path / "run" / "embeddings.h5").exists()
@@ -193,7 +195,7 @@ def test_records_of_a_file_given_twice_can_be_told_apart(given, named, tmp_path,
     for path in paths:
         path.write_text(">a\n" + "ACGTTGCA" * 40 + "\n")
     assert main(["predict", *map(str, paths), "-o", str(tmp_path / "run"), "-q"]) == 0
-    for name in ("predictions.tsv", "windows.tsv"):
+    for name in ("predictions.tsv", "tracks/windows.tsv"):
         rows = tables(tmp_path / "run" / name)
         found = dict.fromkeys((row["file"], row["record"]) for row in rows)
         assert [*found] == [(str(tmp_path / one), "1") for one in named]

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.shared, pytest.mark.usefixtures("one_process")]
 HOST, PHAGE = "bacteria/BAC0011_NC_002696.2.fa.gz", "virus/VIR0321_HQ268735.1.fa.gz"
 START, LENGTH = 40_250, 30_000
 FILES = (
-    *("regions.tsv", "regions.bed", "regions.gff3", "scores.bedgraph"),
-    *("viral_regions.fasta", "viruses.fasta", "genes.gff3"),
+    *("regions.tsv", "tracks/regions.bed", "tracks/regions.gff3", "tracks/scores.bedgraph"),
+    *("viruses.fasta", "tracks/genes.gff3"),
 )
 
 
@@ -73,11 +73,13 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
     assert abs(int(insert["start"]) - 1 - START) <= 1_000
     assert abs(int(insert["end"]) - START - LENGTH) <= 1_000
     assert float(insert["probability"]) > 0.8
-    head, *body = (finished / "viral_regions.fasta").read_text().splitlines()
+    head, *body = (finished / "viruses.fasta").read_text().partition("\n>")[0].splitlines()
+    stretch = f">chimera|provirus_{insert['start']}_{insert['end']}"
     assert head.split() == [
-        f">chimera:{insert['start']}-{insert['end']}",
+        *(stretch, "kind=provirus"),
         f"probability={insert['probability']}",
         f"score={insert['score']}",
+        *(f"start={insert['start']}", f"end={insert['end']}", "name=chimera"),
         f"length={insert['length']}",
         f"file={insert['file']}",
         f"record={insert['record']}",
@@ -85,34 +87,36 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
     bases = "".join(chimera.read_text().splitlines()[1])
     assert "".join(body) == bases[int(insert["start"]) - 1 : int(insert["end"])]
     headers = [
-        line.split(" length=")[0]
+        line.split(" name=")[0]
         for line in (finished / "viruses.fasta").read_text().splitlines()
         if line.startswith(">")
     ]
-    place = f"start={insert['start']} end={insert['end']} topology=provirus_candidate"
     called = [name for name, row in predictions.items() if row["call"] == "viral"]
     assert headers == [
-        f"{head.split()[0]} kind=provirus probability={insert['probability']} {place}",
+        head.split(" name=")[0],
         *(
             f">{name} kind=virus probability={predictions[name]['probability']} "
-            f"start=1 end={predictions[name]['length']} topology=NA"
+            f"score={predictions[name]['score']} start=1 end={predictions[name]['length']} "
+            "topology=NA"
             for name in called
             if name != "chimera"
         ),
     ]
-    statistics = json.loads((finished / "virnucpro_mqc.json").read_text())
+    statistics = json.loads((finished / "run" / "virnucpro_mqc.json").read_text())
     [sample] = statistics["data"].values()
     assert sample["provirus"] == 1
-    assumed = json.loads((finished / "run.json").read_text())["prevalence"]
+    assumed = json.loads((finished / "run" / "run.json").read_text())["prevalence"]
     columns = {"prevalence": "value", "prevalence_low": "low", "prevalence_high": "high"}
     for column, name in columns.items():
         assert sample[column] == pytest.approx(100 * assumed[name], abs=1e-3)
     assert statistics["headers"].keys() == sample.keys()
     assert "1 sequence with a provirus candidate." in (finished / "report.html").read_text()
-    bed = [line.split("\t") for line in (finished / "regions.bed").read_text().splitlines()]
+    bed = [
+        line.split("\t") for line in (finished / "tracks" / "regions.bed").read_text().splitlines()
+    ]
     assert [row[0] for row in bed] == ["chimera", "phage"]
     assert bed[0][1:3] == [str(int(insert["start"]) - 1), insert["end"]]
-    track = (finished / "scores.bedgraph").read_text().splitlines()
+    track = (finished / "tracks" / "scores.bedgraph").read_text().splitlines()
     named = {line.split("\t")[0] for line in track}
     assert {"chimera", "phage", "host"} < named
     assert "short" not in named
@@ -147,12 +151,12 @@ def test_rescore_keeps_the_stretches_and_changes_their_probability(run, finished
 
 def test_compressed_or_no_extracts(run, chimera, finished):
     assert begin(chimera, run, "--resume", "--compress") == 0
-    assert not (run / "viral_regions.fasta").exists()
-    packed = gzip.decompress((run / "viral_regions.fasta.gz").read_bytes())
-    assert packed == (finished / "viral_regions.fasta").read_bytes()
+    assert not (run / "viruses.fasta").exists()
+    packed = gzip.decompress((run / "viruses.fasta.gz").read_bytes())
+    assert packed == (finished / "viruses.fasta").read_bytes()
     assert main(["verify", str(run)]) == 0
     assert begin(chimera, run, "--resume", "--extract", "none") == 0
-    assert not [*run.glob("viral_regions*"), *run.glob("viruses*")]
+    assert not [*run.glob("viruses*")]
     assert main(["verify", str(run)]) == 0
 
 
@@ -167,6 +171,6 @@ def test_without_a_calibration_there_is_a_track_and_no_region(chimera, tmp_path)
     job = replace(job, classifier={**job.classifier, "calibration": None})
     predict(job, Execution(tmp_path / "run", devices="cpu:1", in_process=True))
     assert {path.name for path in (tmp_path / "run").glob("*regions*")} == set()
-    assert (tmp_path / "run" / "scores.bedgraph").stat().st_size > 1000
+    assert (tmp_path / "run" / "tracks" / "scores.bedgraph").stat().st_size > 1000
     assert {row["topology"] for row in read_table(tmp_path / "run" / "predictions.tsv")} == {"NA"}
     assert main(["verify", str(tmp_path / "run")]) == 0

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from cases import slow
+from programs import run_without_root
 
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.errors import UsageError
+from virnucpro.joined import remove
 from virnucpro.report.html import best, page
 from virnucpro.run.report import plot_run
 from virnucpro.run_dir import RunDirectory
@@ -139,10 +141,10 @@ def test_no_report_leaves_it_out_and_removes_the_report_of_other_tables(run, sma
     copy = copied(run, tmp_path)
     predicted(small_fasta, copy.root, "--force", "--no-report")
     without = REPORTS - {"report.html"}
-    assert {path.name for path in copy.root.iterdir()} & REPORTS == without
+    assert {path.name for path in (copy.report, *copy.multiqc) if path.exists()} == without
     for words, left in (([], REPORTS), (["--no-report"], without)):
         assert main(["aggregate", str(copy.root), "-q", *words]) == 0
-        assert {path.name for path in copy.root.iterdir()} & REPORTS == left
+        assert {path.name for path in (copy.report, *copy.multiqc) if path.exists()} == left
 
 
 def test_rescore_renews_the_report(run, tmp_path):
@@ -168,7 +170,7 @@ def test_a_report_that_cannot_be_written_loses_no_table(small_fasta, tmp_path, m
 def test_a_partial_run_says_so(run, tmp_path):
     copy = copied(run, tmp_path)
     for _, path in copy.segments()[::2]:
-        path.unlink()
+        remove(path)
     assert main(["report", str(copy.root), "-q"]) == 0
     # the tables of the whole run are still there
     assert "report is partial" not in words_of(copy.report)
@@ -275,8 +277,8 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
         predicted(small_fasta, tmp_path / name, "--no-report")
     assert main(["report", str(tmp_path / "a/out"), str(tmp_path / "b/out")]) == 64
     assert "name the report of all of them with -o" in capsys.readouterr().err
-    (tmp_path / "a/begun").mkdir()
-    (tmp_path / "a/begun/run.json").write_bytes(run.run_json.read_bytes())
+    (tmp_path / "a/begun/run").mkdir(parents=True)
+    (tmp_path / "a/begun/run/run.json").write_bytes(run.run_json.read_bytes())
     predicted(small_fasta, tmp_path / "a/removed.fa", "--no-report")  # no longer a file of it
     (tmp_path / "a/launch.json").write_text(table_of({"/in/out": "done"}))
     path = tmp_path / "all.html"
@@ -288,6 +290,13 @@ def test_several_runs_are_compared_and_a_folder_of_runs_stands_for_them(
     assert [one["sample"] for one in data["samples"]] == ["a_out", "b_out", "small"]
     assert len({*zip(data["records"]["sample"], data["records"]["file"], strict=True)}) == 3
     assert "in 3 samples" in words_of(path)
+
+
+def test_runs_in_snapshots_of_the_file_system_are_not_reported_again(run, tmp_path, called):
+    for name in ("s1", ".s2", ".snapshot/hourly.0/s1"):
+        copied(run, tmp_path / "out", name)
+    called("report", tmp_path / "out", "-o", tmp_path / "all.html", code=0)
+    assert [one["sample"] for one in data_of(tmp_path / "all.html")["samples"]] == [".s2", "s1"]
 
 
 def table_of(statuses):
@@ -531,7 +540,9 @@ def elsewhere(run, tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", ["report", "aggregate", "aggregate --index", "plot"])
-@pytest.mark.parametrize("kind", ["path", "relative path", "index/x.png", "logs/report.html"])
+@pytest.mark.parametrize(
+    "kind", ["path", "relative path", "run/index/x.png", "run/logs/report.html"]
+)
 def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
     command, kind, elsewhere, tmp_path, monkeypatch, capsys
 ):
@@ -547,11 +558,46 @@ def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
             plot_run(folder, output)
     else:
         name, *index = command.split()
-        of = folder if name == "report" else folder / "shards"
+        of = folder if name == "report" else folder / "run" / "shards"
         words = [name, of, "-o", output, *index, *([folder] if index else []), "-q"]
         assert main([*map(str, words)]) == 64
         assert str(output) in capsys.readouterr().err
     assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["report", slow("aggregate"), slow("plot")])
+@pytest.mark.parametrize("closed", ["run.json above", "folder of the input"])
+def test_an_output_beside_files_that_the_user_cannot_read(closed, command, run, tmp_path):
+    """A run.json of somebody else in a folder above, or an input in a folder that was closed."""
+    data, results = tmp_path / "data", tmp_path / "results"
+    data.mkdir()
+    fasta = shutil.copy(run.root.parent / "small.fa", data)
+    copy = predicted(fasta, results / "run", "--embeddings", "fp16")
+    output = results / "figure.png"
+    output.touch()
+    above = RunDirectory(results).run_json
+    above.parent.mkdir(exist_ok=True)
+    above.touch()
+    secret = data if closed == "folder of the input" else above
+    secret.chmod(0)
+    try:
+        of = [copy.shards, "--index"] if command == "aggregate" else []
+        run_without_root(command, *of, copy.root, "-o", output, code=0)
+    finally:
+        secret.chmod(0o700)
+    assert output.stat().st_size
+
+
+def test_a_run_in_a_folder_of_another_run_has_a_report(run, tmp_path, capsys):
+    outer = copied(run, tmp_path)
+    shutil.copytree(run.root, outer.logs / "inner")
+    inner = RunDirectory(outer.logs / "inner")
+    inner.report.unlink()
+    assert main(["report", str(inner.root), "-q"]) == 0
+    assert inner.report.exists()
+    path = outer.logs / "all.html"
+    assert main(["report", str(inner.root), "-o", str(path), "-q"]) == 64
+    assert f"{path} is a file of a run, {outer.root}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["launch.tsv", "launch.json", "launch.logs/report.html"])

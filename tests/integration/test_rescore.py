@@ -15,13 +15,14 @@ from samples import copy_of, files_in
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.cli.main import main
 from virnucpro.compute.predict import predict
+from virnucpro.joined import remove
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.run.run import run_lock
 from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
-TABLES = ("predictions.tsv", "windows.tsv")
+TABLES = ("predictions.tsv", "tracks/windows.tsv")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def content(folder):
 
 
 def rule_of(folder):
-    return json.loads((folder / "run.json").read_text())["calls"]
+    return json.loads((folder / "run" / "run.json").read_text())["calls"]
 
 
 def test_changed_calls_are_counted(run, middle, tables, capsys):
@@ -112,10 +113,11 @@ def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch,
 
 
 def test_scores_are_not_computed_again(run, middle, finished):
-    before = {path: path.stat().st_mtime_ns for _, path in RunDirectory(run).segments()}
+    segments = RunDirectory(run).segments_file
+    before = segments.stat().st_mtime_ns
     assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 0
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert content(run)["windows.tsv"] == content(finished)["windows.tsv"]
+    assert segments.stat().st_mtime_ns == before
+    assert content(run)["tracks/windows.tsv"] == content(finished)["tracks/windows.tsv"]
     assert content(run)["predictions.tsv"] != content(finished)["predictions.tsv"]
 
 
@@ -142,7 +144,7 @@ def test_a_resume_with_another_rule_gives_the_same_tables(rule, run, fasta, tmp_
     assert begin(fasta, resumed, "--resume", *rule) == 0
     assert content(resumed) == content(run)
     assert rule_of(resumed) == rule_of(run)
-    assert len(json.loads((resumed / "run.json").read_text())["launches"]) == 1
+    assert len(json.loads((resumed / "run" / "run.json").read_text())["launches"]) == 1
 
 
 def test_a_resume_without_a_rule_keeps_that_of_the_run(run, fasta, middle):
@@ -190,7 +192,7 @@ def test_tables_of_another_rule_are_found_by_verify(run, finished, called):
 def test_records_without_a_score_yet_stay_missing(run, tables, capsys):
     before = Counter(row["call"] for row in tables(run / "predictions.tsv"))
     _, segment = RunDirectory(run).segments()[0]
-    segment.unlink()
+    remove(segment)
     main(["rescore", str(run), "--threshold", "0", "-q"])
     rows = tables(run / "predictions.tsv")
     printed = Counter()
@@ -291,10 +293,10 @@ def test_another_classifier_scores_the_stored_vectors(fasta, shifted_bundle, tmp
     command = ["predict", fasta, "--devices", "cpu:1", "-q", "--embeddings"]
     assert main([*command, "-o", str(tmp_path / "a")]) == 0
     assert main([*command, "-o", str(tmp_path / "b"), "-b", str(shifted_bundle)]) == 0
-    before = (tmp_path / "a" / "run.json").read_bytes()
+    before = (tmp_path / "a" / "run" / "run.json").read_bytes()
     other = ["-b", str(shifted_bundle), "-o", str(tmp_path / "c")]
     assert main(["rescore", str(tmp_path / "a"), *other, "-q"]) == 0
-    assert (tmp_path / "a" / "run.json").read_bytes() == before
+    assert (tmp_path / "a" / "run" / "run.json").read_bytes() == before
     rescored, wanted, own = (tables(tmp_path / name / "predictions.tsv") for name in "cba")
     assert [row["seq_name"] for row in rescored] == [row["seq_name"] for row in wanted]
     for ours, theirs, former in zip(rescored, wanted, own, strict=True):

@@ -4,11 +4,13 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import take_apart
 from samples import copy_of, files_in
 
 from virnucpro.cli.main import main
@@ -30,7 +32,8 @@ def gene(tmp_path_factory):
 def finished(tmp_path_factory, gene):
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16"]) == 0
-    return folder
+    RunDirectory(folder).logs.mkdir()
+    return take_apart(folder).root
 
 
 run = copy_of("finished")
@@ -56,7 +59,9 @@ def test_force_keeps_the_old_run_until_the_new_one_can_begin(run, gene, argument
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
-@pytest.mark.parametrize("name", ["missing.tsv", "logs/rank-0000.log", "shards/mine.fa"])
+@pytest.mark.parametrize(
+    "name", ["missing.tsv", "run/logs/rank-0000.log", "run/shards/mine.fa", "tracks/mine.fa"]
+)
 def test_an_input_with_the_name_of_a_run_s_own_file_is_refused(run, name, option, capsys):
     path = run / name
     path.write_text(f">gene\n{GENE}\n")
@@ -77,8 +82,41 @@ def test_an_input_in_an_empty_run_folder_is_refused(tmp_path, called):
     assert path.read_text() == f">gene\n{GENE}\n"
 
 
-FILES = "run.json run.lock status.json predictions.tsv missing.tsv embeddings.h5 index/bases.npy"
-FILES += " logs/coordinator.log logs/rank-0000.log"
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("predict {gene} -o {loop}", "the link points to itself: remove it, or give another path"),
+        ("predict {gene} -o {loop}/run", "the link points to itself"),
+        ("predict {loop}/x.fa -o {run}", "x.fa: the file cannot be opened"),
+        ("launch --input-dir {inputs} -o {loop}", "no folder can be created here"),
+    ],
+)
+def test_a_link_that_points_to_itself_in_a_path(command, told, gene, tmp_path, called):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    named = {"gene": gene, "inputs": Path(gene).parent, "loop": loop, "run": tmp_path / "run"}
+    assert told in called(*command.format(**named).split(), code=1).stderr
+    assert [*tmp_path.iterdir()] == [loop]
+
+
+@pytest.mark.parametrize("step", ["created", "write_outputs"])
+def test_ctrl_c_after_force_is_told_how_the_work_is_kept(step, run, gene, monkeypatch, called):
+    """While the old run is still there, no advice names --resume, which would keep that run."""
+    words = ["predict", gene, "-o", run, "-q", "--min-length", "200"]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            f"virnucpro.compute.predict.{step}", lambda *_, **__: signal.raise_signal(signal.SIGINT)
+        )
+        told = called(*words, "--force", code=130).stderr
+    if step == "created":
+        assert told.endswith("Nothing new was computed. Rerun the command.\n")
+    else:
+        assert told.endswith("Rerun the command with --resume instead of --force.\n")
+        called(*words, "--resume", code=0)
+
+
+FILES = "predictions.tsv missing.tsv embeddings.h5 tracks/windows.tsv run/run.json run/run.lock"
+FILES += " run/status.json run/index/columns.bin run/logs/coordinator.log run/logs/rank-0000.log"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +148,7 @@ def test_a_run_with_an_unwritten_choice_is_not_complete(run, gene, choice, monke
 
     resume = ["predict", gene, "-o", str(run), "--resume", "-q"]
     with monkeypatch.context() as patched:
-        patched.setattr("virnucpro.run.outputs.write_extract", interrupted)
+        patched.setattr("virnucpro.run.outputs.write_viruses", interrupted)
         assert main([*resume, *choice]) == 1
     assert "to write the tables: virnucpro aggregate" in called("status", run, code=2).stdout
     assert main(resume) == 0
@@ -118,23 +156,40 @@ def test_a_run_with_an_unwritten_choice_is_not_complete(run, gene, choice, monke
 
 
 def test_force_replaces_the_run(run, gene, tmp_path):
-    (run / "index" / ".nfs0001").touch()
+    (run / "run" / "index" / ".nfs0001").touch()
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}\n>short\nA\n")
     assert main(["predict", str(other), "-o", str(run), "--force", "-q"]) == 0
     rows = (run / "predictions.tsv").read_text().splitlines()
     assert [row.split("\t")[0] for row in rows] == ["seq_name", "other", "short"]
-    assert not (run / "index.next").exists()
+    assert not (run / "run" / "index.next").exists()
+
+
+def test_force_in_the_current_folder(run, gene, tmp_path, monkeypatch, called):
+    """``-o .`` replaces a run there, and nothing among other files."""
+    monkeypatch.chdir(run)
+    before = sorted(files_in(run))
+    called("predict", gene, "-o", ".", "--force", "--embeddings=fp16", code=0)
+    assert sorted(files_in(run)) == before
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("notes")
+    refused = called("predict", gene, "-o", ".", "--force", code=1)
+    assert ". is not empty" in refused.stderr
+    assert (tmp_path / "notes.txt").read_text() == "notes"
 
 
 def test_verify_advises_no_force_that_a_damaged_run_json_refuses(run, gene, called):
-    (run / "run.json").write_text("{")
+    (run / "run" / "run.json").write_text("{")
     assert "--force" not in called("verify", run, code=1).stdout
     assert main(["predict", gene, "-o", str(run), "--force"]) == 1
 
 
 @pytest.mark.parametrize(
-    "name", ["logs/x.log", "index/notes", "predictions.tsv", "run.json", "thesis.txt"]
+    "name",
+    [
+        *("run/logs/x.log", "run/index/notes", "run/thesis.txt", "run/run.json", "run"),
+        *("tracks/drums.wav", "tracks", "predictions.tsv", "run.json", "thesis.txt"),
+    ],
 )
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
 def test_other_files_are_kept_also_with_the_names_of_a_run(gene, tmp_path, capsys, name, option):
@@ -148,15 +203,15 @@ def test_other_files_are_kept_also_with_the_names_of_a_run(gene, tmp_path, capsy
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
 def test_a_run_that_lost_its_manifest_is_not_cleared(run, gene, option):
-    (run / "run.json").unlink()
+    (run / "run" / "run.json").unlink()
     before = files_in(run)
     assert main(["predict", gene, "-o", str(run), *option]) == 1
     assert files_in(run) == before
 
 
 def test_a_run_killed_before_its_index_was_complete_is_resumed(run, gene, finished):
-    (run / "index").rename(run / "index.next")
-    shutil.rmtree(run / "shards")
+    (run / "run" / "index").rename(run / "run" / "index.next")
+    shutil.rmtree(run / "run" / "shards")
     (run / "predictions.tsv").unlink()
     assert main(["predict", gene, "-o", str(run), "--resume", "-q"]) == 0
     assert (run / "predictions.tsv").read_bytes() == (finished / "predictions.tsv").read_bytes()
@@ -183,8 +238,8 @@ def test_the_index_of_another_run_is_refused(run, gene, tmp_path, called):
     other = tmp_path / "other.fa"
     other.write_text(f">other\n{GENE}A\n")
     assert main(["predict", str(other), "-o", str(tmp_path / "two"), "-q"]) == 0
-    shutil.rmtree(run / "index")
-    shutil.copytree(tmp_path / "two" / "index", run / "index")
+    shutil.rmtree(run / "run" / "index")
+    shutil.copytree(tmp_path / "two" / "run" / "index", run / "run" / "index")
     assert "another run" in called("predict", gene, "-o", run, "--resume", code=1).stderr
 
 
@@ -216,21 +271,21 @@ def test_status_distinguishes_complete_computed_and_incomplete_runs(run, capsys)
         (run / "aside.tsv").rename(run / name)
     (run / "missing.tsv").touch()
     assert status(run, capsys)["state"] == "computed"
-    (segment,) = run.glob("shards/*/unit-*.h5")
+    (segment,) = run.glob("run/shards/*/unit-*.h5")
     segment.write_bytes(b"")
     assert status(run, capsys)["state"] == "incomplete"
 
 
 @pytest.mark.parametrize("text", ["{", '{"ranks": []}', '{"ranks": {"0": 5}}', ""])
 def test_status_works_without_a_status_file(run, capsys, text):
-    (run / "status.json").write_text(text)
-    assert status(run, capsys)["ranks"] == {}
+    (run / "run" / "status.json").write_text(text)
+    assert status(run, capsys)["ranks"]["0"]["state"] == "succeeded"  # of run.json
 
 
 def test_status_reports_ranks_that_died_with_their_parent(run, capsys):
-    content = json.loads((run / "status.json").read_text())
-    content["ranks"]["0"] |= {"state": "running", "exit": None}
-    (run / "status.json").write_text(json.dumps(content))
+    rank = status(run, capsys)["ranks"]["0"] | {"state": "running", "exit": None, "seconds": 1}
+    content = {"running": True, "host": "", "ranks": {"0": rank}}
+    (run / "run" / "status.json").write_text(json.dumps(content))
     assert status(run, capsys)["ranks"]["0"]["state"] == "ended with the main process"
 
 
@@ -267,3 +322,18 @@ def test_frames_removes_the_temporary_files_of_a_killed_process(gene, tmp_path):
         "gene_identified_nucleotide.fa",
         "gene_identified_protein.faa",
     ]
+
+
+@pytest.mark.parametrize("option", [[], ["--force"], ["--resume"]])
+def test_a_run_folder_of_an_older_version_is_refused_in_one_sentence(run, gene, option, called):
+    """Before version 9, run.json was on top."""
+    text = (
+        (run / "run" / "run.json").read_text().replace('"schema_version": 9', '"schema_version": 8')
+    )
+    shutil.rmtree(run / "run")
+    (run / "run.json").write_text(text)
+    before = files_in(run)
+    for command in (["predict", gene, "-o", run, *option], ["status", run], ["report", run]):
+        printed = called(*command, code=1).stderr
+        assert f"{run} has a run of an older version of virnucpro" in printed
+    assert files_in(run) == before

@@ -56,7 +56,7 @@ def test_a_stopped_run_keeps_committed_units_and_its_reason(
         no_orphan(process.pid)
     assert set(committed) <= set(RunDirectory(folder).segments())
     assert not (folder / "predictions.tsv").exists()
-    log = (folder / "logs" / "coordinator.log").read_text().splitlines()
+    log = (folder / "run" / "logs" / "coordinator.log").read_text().splitlines()
     assert log[-1].endswith(f"the run was stopped by {signum.name}")
     printed = called("status", folder).stdout
     assert printed.count(f"stopped by {signal.Signals(signum).name}") == 2

@@ -8,6 +8,8 @@ from cases import slow
 
 from virnucpro.bundles.bundle import embedded_names, find_bundle, open_bundle
 from virnucpro.cli.main import main
+from virnucpro.joined import remove
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 
 pytestmark = pytest.mark.usefixtures("one_process")
@@ -52,9 +54,9 @@ def test_the_bundle_has_its_own_identity(bundle):
 
 
 def test_each_window_is_answered_by_its_stretch_or_the_fallback(run, tables):
-    index = SequenceIndex.open(run / "index")
+    index = SequenceIndex.open(run / "run" / "index")
     assert (index.spec.kind, index.spec.fallback) == ("stretches", True)
-    rows = tables(run / "windows.tsv")
+    rows = tables(run / "tracks" / "windows.tsv")
     assert {row["n_items"] for row in rows if row["status"] == "scored"} == {"1"}
     for row in rows:
         if row["seq_name"].startswith(("open", "repeat")) and int(row["end"]) >= 90:
@@ -70,13 +72,13 @@ def test_ranks_and_lost_segments_change_nothing(devices, run, bundle, few, tmp_p
         shutil.copytree(run, folder)
     else:
         assert main(command(bundle, few, folder, devices)) == 0
-    segments = sorted(folder.glob("shards/*/unit-*.h5"))
+    segments = RunDirectory(folder).segments()
     assert len(segments) > 1
-    for path in segments[::2]:
-        path.unlink()
+    for _, path in segments[::2]:
+        remove(path)
     assert main(command(bundle, few, folder, "cpu:1", "--resume")) == 0
     assert main(["verify", str(folder)]) == 0
-    for name in ("predictions.tsv", "windows.tsv"):
+    for name in ("predictions.tsv", "tracks/windows.tsv"):
         for one, expected in zip(tables(folder / name), tables(run / name), strict=True):
             assert {key: one[key] for key in EXACT & one.keys()} == {
                 key: expected[key] for key in EXACT & expected.keys()

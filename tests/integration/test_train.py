@@ -18,8 +18,10 @@ from safetensors.numpy import load_file
 import virnucpro
 from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
+from virnucpro.durable import temporary_beside
 from virnucpro.folder_lock import folder_lock
-from virnucpro.lab.training import cross_validation
+from virnucpro.lab.training import cross_validation, train
+from virnucpro.run_dir import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -116,7 +118,7 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
 def test_a_killed_training_is_resumed_and_gives_the_same_bundle(trained, labels, tmp_path):
     folder = tmp_path / "toy"
     with subprocess.Popen([sys.executable, "-m", "virnucpro", *command(labels, folder)]) as process:
-        wait_until(lambda: list(folder.glob("vectors/shards/*/unit-*.h5")), process)
+        wait_until(lambda: list(folder.glob("vectors/run/shards/*/unit-*.h5")), process)
         os.kill(process.pid, signal.SIGKILL)
     assert not (folder / "bundle").exists()
     assert main(command(labels, folder, "--resume")) == 0
@@ -273,8 +275,60 @@ def test_force_keeps_files_of_the_user_in_folders(trained, labels, tmp_path, unt
         path.write_text("of years")
     until_drawing(command(labels, folder, "--force"))
     assert [path.read_text() for path in own] == ["of years"] * 2
-    left = {path for path in folder.rglob("*") if path.is_file()} - {*own}
-    assert left == {folder / "train.json", folder / "train.lock"}
+    left = {path for path in folder.iterdir() if path.is_file()} | {*folder.glob("folds/*")}
+    assert left == {*own, folder / "train.json", folder / "train.lock"}
+
+
+@pytest.fixture
+def until_fitting(monkeypatch):
+    """Return a function that runs the command until all windows have vectors."""
+
+    def run(words):
+        monkeypatch.setattr(train, "fit_head", lambda *_: sys.exit("fitting"))
+        with pytest.raises(SystemExit, match="fitting"):
+            main(words)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["of the file server", "of a killed worker"])
+def test_force_replaces_vectors_with_files_that_programs_have_left(
+    kind, trained, labels, tmp_path, until_fitting
+):
+    """A file that NFS keeps while a program has it open, or a segment that was never finished."""
+    folder = shutil.copytree(trained, tmp_path / "toy")
+    vectors = RunDirectory(folder / "vectors")
+    (_, segment), *_ = vectors.segments()
+    other = vectors.logs / ".nfs0001"
+    path = temporary_beside(segment) if kind == "of a killed worker" else other
+    path.write_text("left")
+    before = segment.stat().st_mtime_ns
+    until_fitting(command(labels, folder, "--force"))
+    assert path.exists() == (path == other)
+    assert segment.stat().st_mtime_ns > before
+
+
+def test_a_kill_while_force_deletes_a_training(
+    trained, labels, tmp_path, monkeypatch, until_fitting
+):
+    """First the bundle has lost its manifest; then the vectors are those of the former training."""
+    folder = shutil.copytree(trained, tmp_path / "toy")
+    replacing = command(labels, folder, "--seed", 2)
+
+    def killed(bundle):
+        (bundle / "bundle.json").unlink()
+        sys.exit("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.shutil, "rmtree", killed)
+        with pytest.raises(SystemExit, match="killed"):
+            main([*replacing, "--force"])
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "predict", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit, match="killed"):
+            main([*replacing, "--force"])
+    until_fitting([*replacing, "--resume"])
+    assert not (folder / "bundle").exists()
 
 
 def test_files_of_the_user_among_the_vectors_are_kept(trained, labels, tmp_path, called):
@@ -404,7 +458,7 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
     assert (last["status"], last["evidence"]) == ("scored", "composition")
     assert other["likely_source"] == "host"
     assert last["likely_source"] == "NA"  # the fallback has other classes
-    windows = tables(tmp_path / "run" / "windows.tsv")
+    windows = tables(tmp_path / "run" / "tracks" / "windows.tsv")
     assert {row["n_items"] for row in windows} == {"1"}
     assert {row["status"] for row in windows} == {"scored"}
 
@@ -424,7 +478,7 @@ def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
     held_out = labels.parent / "held-viral.fa"
     words = ["predict", held_out, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
     assert main(list(map(str, words))) == 0
-    assert len(tables(tmp_path / "run" / "windows.tsv")) == 12
+    assert len(tables(tmp_path / "run" / "tracks" / "windows.tsv")) == 12
 
 
 @pytest.mark.slow
@@ -433,13 +487,14 @@ def test_a_resume_needs_the_encoder_only(trained, labels, tmp_path):
     shutil.copytree(find_bundle("mini"), own)
     folder = tmp_path / "toy"
     assert main(command(labels, folder, "-e", f"{own}/nucleotide")) == 0
-    first = min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns
+    segments = RunDirectory(folder / "vectors").segments_file
+    first = segments.stat().st_mtime_ns
     manifest = json.loads((own / "bundle.json").read_text())
     manifest["thresholds"] = {"viral": 0.7, "non_viral": 0.2}
     (own / "bundle.json").write_text(json.dumps(manifest))
     assert open_bundle(str(own)).fingerprint != open_bundle("mini").fingerprint
     assert main(command(labels, folder, "-e", f"{own}/nucleotide", "--resume")) == 0
-    assert min(folder.glob("vectors/shards/*/unit-*.h5")).stat().st_mtime_ns == first
+    assert segments.stat().st_mtime_ns == first
     head = (folder / "bundle" / "head.safetensors").read_bytes()
     assert head == (trained / "bundle" / "head.safetensors").read_bytes()
 

@@ -72,8 +72,8 @@ def test_sequences_of_fastq_inputs_are_outputs(process, root, tmp_path, on_path)
     (tmp_path / "in.fq").write_text(text)
     values = {"sequences": "in.fq", "task.cpus": "2", "args": "--compress", "prefix": "s1"}
     run(rendered(process, "script", values), tmp_path, on_path)
-    assert "viral" in written(tmp_path, process)
-    assert (tmp_path / "s1.viral.fastq.gz").stat().st_size > 0
+    assert "viruses" in written(tmp_path, process)
+    assert (tmp_path / "s1.viruses.fastq.gz").stat().st_size > 0
 
 
 def test_the_stub_writes_the_required_outputs(process, tmp_path, on_path):

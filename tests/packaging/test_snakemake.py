@@ -42,11 +42,11 @@ def test_the_test_workflow_writes_its_outputs(workflow):
     assert done.returncode == 0, done.stdout
     table = (folder / "results" / "example.predictions.tsv").read_text().splitlines()
     assert len(table) == 8
-    with gzip.open(folder / "results" / "example.viral.fasta.gz", "rt") as stream:
+    with gzip.open(folder / "results" / "example.viruses.fasta.gz", "rt") as stream:
         called = [line[1:].split()[0] for line in stream if line.startswith(">")]
     assert called == [line.split("\t")[0] for line in table if "\tviral\t" in line]
     assert (folder / "results" / "example.windows.tsv").stat().st_size > 0
-    assert (folder / "runs" / "example" / "run.json").is_file()
+    assert (folder / "runs" / "example" / "run" / "run.json").is_file()
 
 
 def test_meta_yaml_describes_every_output(packaging):
@@ -75,7 +75,7 @@ def test_an_output_that_the_options_do_not_write_is_an_error(workflow):
     snakefile.write_text(snakefile.read_text().replace('extra="--compress"', 'extra=""'))
     done = run()
     assert done.returncode != 0
-    assert "output viral_gz: the run has no viral.fasta.gz" in done.stdout
+    assert "output viruses_gz: the run has no viruses.fasta.gz" in done.stdout
 
 
 def test_force_in_extra_replaces_the_run_of_an_input_that_changed(workflow):

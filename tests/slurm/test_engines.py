@@ -15,7 +15,7 @@ from samples import random_records
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 
-TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+TABLES = ("predictions.tsv", "tracks/windows.tsv", "prediction_results.txt")
 TASKS = 2
 OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
 OUTPUTS += ["--bundle", "mini-deep", "--no-fallback"]

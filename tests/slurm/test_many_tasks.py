@@ -27,7 +27,7 @@ N_RECORDS = 16_000  # some 50 s of one core
 TASKS = 4
 FAR = 10  # minutes
 DEEP = ("--bundle", "mini-deep", "--no-fallback")
-TABLES = ("predictions.tsv", "windows.tsv", "prediction_results.txt")
+TABLES = ("predictions.tsv", "tracks/windows.tsv", "prediction_results.txt")
 
 
 def kill(cluster, element):
@@ -161,7 +161,8 @@ class CaseRunner:
                 assert self.cluster.until_over(f"{jobs[f'work{number}']}_{task}") == 0
             merges.append(self.cluster.until_over(jobs[f"merge{number}"]))
         logs = "\n".join(
-            f"-- {path.name}\n{path.read_text()}" for path in sorted(run.glob("logs/slurm-*.log"))
+            f"-- {path.name}\n{path.read_text()}"
+            for path in sorted(run.glob("run/logs/slurm-*.log"))
         )
         return History(run, codes, tuple(merges), logs)
 
@@ -234,7 +235,7 @@ def test_the_tables_are_those_of_one_process(histories, case):
         h5py.File(f"{alone}/embeddings.h5") as two,
     ):
         assert (one["embeddings"][:] == two["embeddings"][:]).all()
-    status = json.loads((history.run / "run.json").read_text())
+    status = json.loads((history.run / "run" / "run.json").read_text())
     assert status["launches"] == []
 
 

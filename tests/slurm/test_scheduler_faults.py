@@ -130,7 +130,7 @@ UNDISTURBED = Case("undisturbed", nothing, "")
 def committed(run):
     """Return all segments of a run."""
     stamps = {}
-    for path in run.glob("shards/rank-*/unit-*.h5"):
+    for path in run.glob("run/shards/rank-*/unit-*.h5"):
         status = path.stat()
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         stamps[path] = Stamp(status.st_ino, status.st_mtime_ns, digest)
@@ -142,7 +142,7 @@ def unit_of(path):
 
 
 def newest_plan(run):
-    newest = max((run / "launches").glob("????.json"))
+    newest = max((run / "run" / "launches").glob("????.json"))
     return set(json.loads(newest.read_text())["units"])
 
 

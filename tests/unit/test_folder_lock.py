@@ -1,8 +1,10 @@
+import errno
+import fcntl
 import os
 
 import pytest
 
-from virnucpro.errors import RunError, RunLockedError
+from virnucpro.errors import NoLocksError, RunError, RunLockedError
 from virnucpro.folder_lock import folder_lock, is_held
 
 
@@ -16,6 +18,27 @@ def test_a_second_lock_is_refused_and_names_the_holder(tmp_path):
         ):
             pass
     assert not is_held(lock)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "message"),
+    [
+        *(
+            (code, NoLocksError, r"run\.lock: its file system has no file locks")
+            for code in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+        ),
+        (errno.EIO, OSError, "Input/output error"),
+    ],
+)
+def test_a_file_system_without_locks(code, error, message, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "fcntl", refused)
+    with pytest.raises(error, match=message), folder_lock(tmp_path / "run.lock", "Wait for it."):
+        pass
+    with folder_lock(tmp_path / "run.lock", "Wait for it.", held=False):
+        pass
 
 
 def test_a_named_pipe_in_place_of_the_lock_does_not_block(tmp_path):

@@ -4,13 +4,22 @@ import pytest
 
 from virnucpro import machine
 from virnucpro.machine import (
+    _GRANTS,
     _cpu_quotas,
     _memory_limits,
     available_memory,
+    bound_cpus,
     cpu_flags,
+    scheduler_limit,
     usable_cpus,
     usable_memory,
 )
+
+
+@pytest.fixture(autouse=True)
+def no_scheduler(monkeypatch):
+    for name in _GRANTS:
+        monkeypatch.delenv(name, raising=False)
 
 
 def write(folder, **files):
@@ -52,6 +61,31 @@ def test_the_smaller_of_affinity_and_quota_counts(tmp_path, monkeypatch, quota, 
     assert usable_cpus() == wanted
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(1))
     assert usable_cpus() == 1
+
+
+@pytest.mark.parametrize(
+    ("granted", "cpus", "limit"),
+    [
+        *(
+            ({name: "3"}, 3, f"using 3 of 64 CPUs: the scheduler grants {name}=3")
+            for name in _GRANTS
+        ),
+        ({"SLURM_CPUS_ON_NODE": "8", "SLURM_CPUS_PER_TASK": "2"}, 2, "SLURM_CPUS_PER_TASK=2"),
+        ({"NSLOTS": "256"}, 64, ""),  # of several nodes
+        ({"NSLOTS": "64"}, 64, ""),
+        ({"NSLOTS": "", "NCPUS": "abc", "LSB_DJOB_NUMPROC": "0", "PBS_NUM_PPN": "-2"}, 64, ""),
+        ({"OMP_NUM_THREADS": "1"}, 64, ""),
+    ],
+)
+def test_a_job_may_use_fewer_cpus_than_the_node_has(granted, cpus, limit, monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    for name, value in granted.items():
+        monkeypatch.setenv(name, value)
+    assert (usable_cpus(), bound_cpus()) == (cpus, 64)
+    assert limit in scheduler_limit(1, None)
+    assert bool(limit) == bool(scheduler_limit(1, None))
+    assert scheduler_limit(1, 64) == scheduler_limit(65, None) == ""
 
 
 def test_available_memory_is_part_of_usable_memory(monkeypatch):

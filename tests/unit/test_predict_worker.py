@@ -87,9 +87,9 @@ def test_auto_becomes_the_precision_of_the_first_run(folders, monkeypatch):
         ("d.fa", good.replace('"schema_version": ', '"schema_version": 1')),
         ("f.fa", "[]"),
     ):
-        (out / name).mkdir()
-        (out / name / "run.json").write_text(text)
-    (out / "e.fa" / "run.json").mkdir(parents=True)
+        (out / name / "run").mkdir(parents=True)
+        (out / name / "run" / "run.json").write_text(text)
+    (out / "e.fa" / "run" / "run.json").mkdir(parents=True)
     monkeypatch.setattr(preflight, "default_precision", lambda *_: "fp32")
     for given, wanted in (("auto", "fp16"), ("bf16", "bf16")):
         keywords = predict.Worker.prepare("cpu", out, {"precision": given})

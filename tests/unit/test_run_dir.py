@@ -31,26 +31,30 @@ def test_entries_exclude_the_lock_and_unfinished_files(tmp_path):
     run = RunDirectory(tmp_path / "run")
     assert run.entries() == []
     for name in ("index.99-abcdef12.tmp", "index.next.99-abcdef12.tmp", "index.next"):
-        (run.root / name).mkdir(parents=True)
-    for name in ("run.lock", "run.json.99-abcdef12.tmp"):
+        (run.machine / name).mkdir(parents=True)
+    for name in ("run/run.lock", "run/run.json.99-abcdef12.tmp", "report.html.99-abcdef12.tmp"):
         (run.root / name).touch()
     assert run.entries() == []
-    others = ["index", "logs", "thesis.tmp", "thesis.txt", "thesis.txt.99-abcdef12.tmp"]
+    others = ["index", "thesis.tmp", "thesis.txt", "thesis.txt.99-abcdef12.tmp", "tracks"]
     for name in others:
         (run.root / name).touch()
     assert run.entries() == others
+    (run.machine / "thesis.txt").touch()
+    assert run.entries() == sorted([*others, "run"])
 
 
 @pytest.mark.parametrize(
     ("name", "own"),
     [
-        ("run.json", True),
+        ("run/run.json", True),
         ("embeddings.h5", True),
-        ("run.lock", True),
-        ("index/x", True),
-        ("index.next", True),
-        ("shards/rank-0000/x", True),
-        ("link/logs/x", True),
+        ("run/run.lock", True),
+        ("run/index/x", True),
+        ("run/shards/rank-0000/x", True),
+        ("link/run/logs/x", True),
+        ("tracks/x", True),
+        ("run.json", False),
+        ("index/x", False),
         ("thesis.h5", False),
         ("thesis/run.json", False),
         ("../run.json", False),
@@ -73,22 +77,26 @@ def test_many_paths_of_one_folder_need_one_look_at_the_folder(run, tmp_path, mon
 
 
 def test_clear_keeps_the_lock_and_foreign_files(run):
-    foreign = ["thesis.txt", "thesis.tmp", "logs/thesis.log", "shards/a.h5"]
+    foreign = ["thesis.txt", "tracks/a.bed", "run/a", "run/logs/a.log", "run/shards/a.h5"]
     run.index.mkdir()
-    (run.index / "bases.npy").touch()
+    run.tracks.mkdir()
+    run.genes.touch()
+    (run.index / "columns.bin").touch()
     for name in foreign:
         (run.root / name).touch()
-    (run.root / "index.99-abcdef12.tmp").mkdir()
+    (run.machine / "index.99-abcdef12.tmp").mkdir()
     run.clear()
-    assert names(run.root) == sorted(["run.lock", *foreign])
+    assert names(run.root) == sorted(["run/run.lock", *foreign])
 
 
 def test_only_unfinished_files_are_removed(run):
     before = names(run.root)
     (run.shard(0) / "unit-000009.h5.17-abcdef12.tmp").touch()
     (run.launches / "0002.json.17-abcdef12.tmp").touch()
-    (run.root / "index.99-abcdef12.tmp").mkdir()
-    (run.root / "index.99-abcdef12.tmp" / "bases.npy").touch()
+    run.tracks.mkdir()
+    (run.tracks / "genes.gff3.99-abcdef12.tmp").touch()
+    (run.machine / "index.99-abcdef12.tmp").mkdir()
+    (run.machine / "index.99-abcdef12.tmp" / "bases.npy").touch()
     run.remove_unfinished()
     assert names(run.root) == before
 

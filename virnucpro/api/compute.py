@@ -14,7 +14,7 @@ from virnucpro.api.run_folder import TEMPORARY, RunFolder
 from virnucpro.api.source import InputFiles, Source, input_files, inputs_from
 from virnucpro.compute.in_memory import compute_in_memory
 from virnucpro.compute.predict import predict, run_in_process
-from virnucpro.compute.preflight import check_device_memory, settled
+from virnucpro.compute.preflight import check_device_memory, report_unused_gpus, settled
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.errors import UsageError, VirnucproError
 from virnucpro.option import like, option, values_of
@@ -53,7 +53,7 @@ class ApiReporter(CommandReporter):
 
     def __init__(self, inputs: InputFiles, options: "CallerOptions") -> None:
         progress = options.progress
-        super().__init__(open_view() if progress else None, quiet=not progress)
+        super().__init__(open_view() if progress else None, quiet=not progress, force=options.force)
         self._inputs, self._progress = inputs, progress
         self._keywords = keywords_of(type(options))
         self.warnings: dict[str, None] = {}
@@ -155,6 +155,7 @@ def _in_memory(
     require_inputs(tuple(map(str, inputs)))
     execution = Execution(Path(os.devnull), **values_of(RunOptions, options))
     job, reporter = settled(make(()), execution), ApiReporter(InputFiles(()), options)
+    report_unused_gpus(job, execution, reporter)
     with lend(job) if lend else nullcontext(load_models(job)) as models:
         memory = compute_in_memory(job, inputs, models, execution, reporter)
     reporter.finish(memory.outcome)

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from virnucpro.api.keywords import Keyword, errors_in_python
-from virnucpro.api.run_folder import RunFolder, RunOutput, run_of
+from virnucpro.api.run_folder import RunFolder, RunOutput
 from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
 from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunError, RunExistsError, UsageError
-from virnucpro.report.extract import write_extract
+from virnucpro.report.extract import RecordIds, write_extract
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run.outputs import call_run, outcome_of, survey_segments
 from virnucpro.run.report import plot_run, report_on
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.rescore import rescore
-from virnucpro.run.run import Outcome, Run
+from virnucpro.run.run import Outcome, Run, refuse_run_files
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
@@ -59,7 +60,7 @@ class Result(RunOutput):
 
     def __init__(self, folder: RunFolder, outcome: Outcome, warnings: Sequence[str]) -> None:
         super().__init__(folder)
-        self._rescored = folder.rescored
+        self._facts = _facts(folder)
         self.complete: bool = outcome.complete
         self.calls: Mapping[str, int] = outcome.calls
         self.records: Mapping[str, int] = outcome.records
@@ -93,14 +94,15 @@ class Result(RunOutput):
         Raises
         ------
         RunError
-            If the tables were replaced by another rule, or the folder is removed.
+            If the folder has another run or rule now, or is removed.
         """
-        if self._rescored != self._folder.rescored:
+        if self._facts != _facts(self._folder):
             raise RunError(
-                f"{self.outdir}: the tables follow another rule now: use the result that rescore "
-                "returned, or give each result an outdir of its own with save"
+                f"{self.outdir}: the tables are those of another run or rule now: use the result "
+                "that rescore or classify returned, or give each result an outdir of its own with "
+                "save"
             )
-        return run_of(self)
+        return super()._run()
 
     def __getstate__(self) -> dict[str, Any]:
         """Read all tables of a temporary folder, which another process does not have."""
@@ -126,8 +128,9 @@ class Result(RunOutput):
     ) -> Path:
         """Write the sequences with given calls as FASTA, in input order; return the path.
 
-        A header has the name, then ``probability=0.9912 score=0.9731 length=5386 file=contigs.fa
-        record=17``. Sequences are in upper case, with T instead of U. An existing file is replaced.
+        A header has a unique id, which is the name or, if names repeat, ``sample|name``; then
+        ``probability=0.9912 score=0.9731 name=c17 length=5386 file=contigs.fa record=17``.
+        Sequences are in upper case, with T instead of U. An existing file is replaced.
 
         Parameters
         ----------
@@ -139,17 +142,20 @@ class Result(RunOutput):
         Raises
         ------
         UsageError
-            If a call is unknown, or the folder of the file does not exist.
+            If a call is unknown, the folder of the file does not exist, or the file is an input or
+            a file of the run.
         OSError
             If the file cannot be written.
         """
         _require_folder(path)
+        run = self._run()
+        refuse_run_files(Path(path), [run.root])
         options = ExtractOptions((calls,) if isinstance(calls, str) else tuple(calls))
         table = self.predictions
         chosen = np.isin(np.asarray(table["call"], np.str_), options.calls)
-        index = SequenceIndex.open(run_of(self).index)
+        index = SequenceIndex.open(run.index)
         score, probability = (np.asarray(table[name]) for name in ("score", "probability"))
-        write_extract(Path(path), index, chosen, score, probability)
+        write_extract(Path(path), RecordIds(index), chosen, score, probability)
         return Path(path)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
@@ -248,7 +254,6 @@ class Result(RunOutput):
         folder = self._folder.copy() if self._folder.temporary else self._folder
         paths = RunDirectory(folder.path)
         rescore(paths, calls, reporter)
-        folder.rescored += not folder.temporary
         run = Run.open(paths)
         scores = call_run(run, survey_segments(run, reporter))
         return Result(folder, outcome_of(run, scores, reporter), self.warnings)
@@ -262,6 +267,8 @@ class Result(RunOutput):
             If the folder exists.
         UsageError
             If its parent folder does not exist.
+        RunError
+            If the `outdir` has another run or rule now.
         """
         _require_folder(folder)
         target = Path(folder)
@@ -270,7 +277,7 @@ class Result(RunOutput):
         if self._folder.memory is not None:
             self._folder.memory.write(target)
         else:
-            shutil.copytree(self.outdir, target)
+            shutil.copytree(self._run().root, target)
         return target
 
     def __len__(self) -> int:
@@ -299,6 +306,13 @@ class Result(RunOutput):
         calls = ", ".join(f"{count:,} {call}" for call, count in self.calls.items())
         state = "" if self.complete else " (incomplete)"
         return f"{len(self):,} sequences: {calls or 'none'}{state}"
+
+
+def _facts(folder: RunFolder) -> tuple[str, Mapping[str, Any]]:
+    """Return the fingerprint of a run, and the rule of its calls."""
+    memory = folder.memory
+    manifest = memory.run.manifest if memory else read_manifest(RunDirectory(folder.path))
+    return manifest.fingerprint, manifest.calls
 
 
 def _require_folder(path: str | os.PathLike[str]) -> None:

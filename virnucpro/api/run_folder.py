@@ -40,8 +40,6 @@ class RunFolder:
     ----------
     temporary
         Whether the folder is temporary.
-    rescored
-        How often the tables were replaced by those of another rule.
 
     Raises
     ------
@@ -57,7 +55,6 @@ class RunFolder:
         name: str = "sequences",
     ) -> None:
         self.temporary = outdir is None
-        self.rescored = 0
         self.memory = memory
         self.name = name
         self._path = None if outdir is None else _absolute(outdir)
@@ -91,10 +88,15 @@ class RunFolder:
 
         The lock is not copied.
         """
-        new, lock = RunFolder(None, name=self.name), RunDirectory(self.path).lock.name
-        ignored = shutil.ignore_patterns(lock)
-        shutil.copytree(self.path, new.path, copy_function=_link, ignore=ignored)
+        new = RunFolder(None, self.memory, name=self.name)
+        if self.memory is None:
+            ignored = shutil.ignore_patterns(RunDirectory(self.path).lock.name)
+            shutil.copytree(self.path, new.path, copy_function=_link, ignore=ignored)
         return new
+
+    def __deepcopy__(self, _memo: object) -> "RunFolder":
+        """Return a copy of a temporary folder, so that each object removes its own."""
+        return self.copy() if self.temporary and not self._closed else self
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process can use: a run in memory, or the path of a lasting folder."""
@@ -146,6 +148,10 @@ class RunOutput:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
 
+    def _run(self) -> RunDirectory:
+        """Return the paths of the run."""
+        return RunDirectory(self._folder.path)
+
     @property
     def outdir(self) -> Path:
         """Absolute path of the run folder.
@@ -175,14 +181,17 @@ def run_of(run: str | os.PathLike[str] | RunOutput) -> RunDirectory:
     ------
     NotARunError
         If the path is a file, or a folder of several runs, such as that of ``launch``.
+    RunError
+        If the folder of a result has another run or rule now.
     """
     if isinstance(run, RunOutput):
-        return RunDirectory(run.outdir)
+        return run._run()  # noqa: SLF001 - no name for users
     paths = RunDirectory(Path(run))
     if paths.root.is_file():
         raise NotARunError(f"{paths.root} is a file: give the run folder, {paths.root.parent}")
     if not paths.run_json.exists():
-        inner = sorted(path.parent for path in paths.root.glob(f"*/{paths.run_json.name}"))
+        pattern = f"*/{paths.run_json.relative_to(paths.root)}"
+        inner = sorted(path.parent.parent for path in paths.root.glob(pattern))
         if inner:
             names = ", ".join(str(path) for path in inner[:_NAMED])
             more = f" and {len(inner) - _NAMED:,} more" if len(inner) > _NAMED else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, SupportsBytes, TypeAlias
 
 from virnucpro.console import CONTROL, shortened
-from virnucpro.errors import FingerprintError, InputError, UsageError
+from virnucpro.errors import FingerprintError, InputError, UsageError, VirnucproError
 from virnucpro.run.job import inputs_of
 from virnucpro.sequences.entries import BlockStream, Input, OpenInput
 from virnucpro.temporary import owned_prefix
@@ -53,6 +53,7 @@ _NAME: Final = "source"
 _OF_PAIRS: Final = re.compile(rf"\S*/virnucpro-{_PURPOSE}-[^/\s]+/{_NAME}")
 _SPACE: Final = b" \t\n\r\v\f"
 _BARE: Final = re.compile(r"[A-Za-z*\s-]{20,}")
+_PLACE: Final = (", entry {}", " ({})")
 _NAMES: Final = ("id", "name", "seq_name")
 _SEQUENCES: Final = ("seq", "sequence")
 _IN_MEMORY: Final = 64 << 20
@@ -76,6 +77,23 @@ class InputFiles(NamedTuple):
 
 
 @contextmanager
+def _errors_at(place: list[Any]) -> Iterator[None]:
+    """Raise exceptions of the user's own source as InputError.
+
+    `place` is empty, or has the number and the name of an entry; the block may change it.
+    """
+    try:
+        yield
+    except (VirnucproError, MemoryError):
+        raise
+    except Exception as error:
+        where = "".join(form.format(one) for form, one in zip(_PLACE, place, strict=False) if one)
+        raise InputError(
+            f"source{where}: cannot be read ({type(error).__name__}: {error}); repair or remove it"
+        ) from error
+
+
+@contextmanager
 def inputs_from(source: Source) -> Iterator[tuple[Input, ...]]:
     """Yield the paths of `source`, or its content as one open stream of FASTA or FASTQ.
 
@@ -94,14 +112,17 @@ def inputs_from(source: Source) -> Iterator[tuple[Input, ...]]:
         yield (OpenInput(_NAME, stream),)
 
 
+@_errors_at([])
 def streams_of(given: Source) -> tuple[Input, ...]:
     """Return the paths of a source, or one stream of FASTA or FASTQ that reads it in blocks.
 
     Raises
     ------
     UsageError
-        If an entry is neither a path nor a sequence with a name, a name cannot be kept unchanged in
-        the tables, or there is no entry.
+        If an entry is neither a path nor a sequence with a name, or a name cannot be kept unchanged
+        in the tables.
+    InputError
+        If an object of the caller raises an exception, which is its cause.
     """
     source: Any = given
     if not hasattr(source, "iloc") and any(hasattr(source, name) for name in _SEQUENCES):
@@ -121,13 +142,15 @@ def streams_of(given: Source) -> tuple[Input, ...]:
             raise UsageError("source is one pair (name, sequence): give a list, [(name, sequence)]")
     if isinstance(source, str | os.PathLike):
         return inputs_of(source)
-    entries = () if callable(getattr(source, "read", None)) else _entries(source)
-    first = next(iter(entries), None)
-    if isinstance(first, os.PathLike) or (isinstance(first, str) and not _is_sequence(first)):
-        return inputs_of(itertools.chain([first], entries))
-    if first is None and entries != ():
-        raise UsageError("source is empty: give a path or at least one pair (name, sequence)")
-    blocks = _blocks(source) if first is None else _fasta(itertools.chain([first], entries))
+    if callable(getattr(source, "read", None)):
+        blocks = _blocks(source)
+    else:
+        entries = _entries(source)
+        with _errors_at([1]):
+            first = [*itertools.islice(entries, 1)]
+        if any(isinstance(one, str | os.PathLike) and not _is_sequence(one) for one in first):
+            return inputs_of(itertools.chain(first, entries))
+        blocks = _fasta(itertools.chain(first, entries))
     stream: Any = BlockStream(blocks)
     return (OpenInput(_NAME, stream),)
 
@@ -154,14 +177,16 @@ def input_files(inputs: tuple[Input, ...]) -> Iterator[InputFiles]:
             raise type(error)(files.described(str(error))) from error
 
 
-def _is_sequence(text: str) -> bool:
+def _is_sequence(text: str | os.PathLike[str]) -> bool:
     """Return whether text is a sequence: 20 or more letters, and no file has this name."""
-    return _BARE.fullmatch(text) is not None and not os.path.exists(text)  # noqa: PTH110
+    known = isinstance(text, str) and _BARE.fullmatch(text) is not None
+    return known and not os.path.exists(text)  # noqa: PTH110
 
 
 def _blocks(source: Any) -> Iterator[bytes]:  # noqa: ANN401 - an open file
-    while block := source.read(_BLOCK_BYTES):
-        yield block.encode() if isinstance(block, str) else block
+    with _errors_at([]):
+        while block := source.read(_BLOCK_BYTES):
+            yield block.encode() if isinstance(block, str) else bytes(memoryview(block))
 
 
 def _entries(source: Any) -> Iterator[Any]:  # noqa: ANN401 - a Source
@@ -197,32 +222,41 @@ def _names_in(column: Iterable[Any]) -> Iterator[Any]:
 
 def _fasta(entries: Iterable[object]) -> Iterator[bytes]:
     """Yield blocks of FASTA, one line per sequence; the reader of the run checks the letters."""
-    block = bytearray()
-    for number, entry in enumerate(entries, 1):
-        name, letters = _named(entry, number)
-        block += b">%b\n%b\n" % (_name(name, number), _letters(letters, number))
-        if len(block) >= _BLOCK_BYTES:
-            yield bytes(block)
-            block.clear()
+    block, place = bytearray(), [1, None]
+    with _errors_at(place):
+        for number, entry in enumerate(entries, 1):
+            place[1] = _own_name(entry)
+            name, letters = _named(entry, place[1], number)
+            block += b">%b\n%b\n" % (_name(name, number), _letters(letters, number))
+            if len(block) >= _BLOCK_BYTES:
+                yield bytes(block)
+                block.clear()
+            place[:] = number + 1, None
     yield bytes(block)
 
 
-def _named(entry: Any, number: int) -> tuple[object, object]:  # noqa: ANN401 - of any package
+def _own_name(entry: Any) -> Any:  # noqa: ANN401 - of any package
+    if isinstance(entry, tuple | list):
+        return entry[0] if len(entry) == 2 else None
+    found = (getattr(entry, key, None) for key in _NAMES)
+    return next((name for name in found if isinstance(name, str)), None)
+
+
+def _named(entry: Any, name: Any, number: int) -> tuple[object, object]:  # noqa: ANN401 - see above
     bare = entry
     if isinstance(entry, SupportsBytes) and not any(hasattr(entry, name) for name in _SEQUENCES):
         bare = bytes(entry).decode(errors="replace")
     if isinstance(bare, str) and _is_sequence(bare):
         return f"sequence_{number}", bare
     if isinstance(entry, tuple | list) and len(entry) == 2:
-        return entry[0], entry[1]
-    name = next((key for key in _NAMES if isinstance(getattr(entry, key, None), str)), None)
+        return name, entry[1]
     letters = next((key for key in _SEQUENCES if hasattr(entry, key)), None)
     if name is None or letters is None:
         raise UsageError(
             f"source, entry {number}: give a pair (name, sequence), or an object with id and seq "
             f"or name and sequence, not {reprlib.repr(entry)}"
         )
-    return getattr(entry, name), getattr(entry, letters)
+    return name, getattr(entry, letters)
 
 
 def _name(name: object, number: int) -> bytes:

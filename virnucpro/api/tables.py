@@ -57,7 +57,7 @@ def read_predictions(run: str | os.PathLike[str] | RunOutput) -> Table:
 
 
 def read_windows(run: str | os.PathLike[str] | RunOutput) -> Table:
-    """Read windows.tsv of a run: one row per window, in input order.
+    """Read tracks/windows.tsv of a run: one row per window, in input order.
 
     Parameters, return value and errors are those of `read_predictions`. The table is read into
     memory: about 500 bytes per window.
@@ -76,7 +76,8 @@ def read_regions(run: str | os.PathLike[str] | RunOutput) -> Table:
 
 def read_run_table(run: RunDirectory, table: type[TableBlock]) -> Table:
     """Read a table of a run of ``predict``; errors as for `read_predictions`."""
-    manifest, path = read_manifest(run), run.root / table.filename
+    manifest = read_manifest(run)
+    path = next(path for path in run.tables if path.name == table.filename)
     if manifest.command != "predict":
         raise RunError(
             f"{run.root} is a run of {manifest.command}, which computes vectors: read them with "

@@ -117,21 +117,31 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser without abbreviations; its usage errors name the nearest option or command."""
+    """Parser without abbreviations; its usage errors name the nearest option or command.
+
+    Options may be between arguments.
+    """
 
     def __init__(self, **keywords: Any) -> None:  # noqa: ANN401 - ArgumentParser's own
         super().__init__(**keywords, allow_abbrev=False)
+        self._parses_intermixed = False
 
     def parse_known_args(  # type: ignore[override] # one signature for ArgumentParser's overloads
         self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse arguments; for an unknown argument, print an error of this parser and exit."""
+        if self._parses_intermixed:  # the call is from argparse
+            return super().parse_known_args(args, namespace)
         words = list(args or ())
         self._check_words(words)
         behind: list[str] = []
         if "--" in words and self.get_default("behind") is not None:
             words, behind = words[: words.index("--")], words[words.index("--") + 1 :]
         parsed, rest = super().parse_known_args(words, namespace)
+        if rest and self._names() is None:
+            self._parses_intermixed = True
+            parsed, rest = super().parse_known_intermixed_args(words, namespace)
+            self._parses_intermixed = False
         if behind:
             parsed.behind = behind  # for commands with words of another program behind --
         if rest:
@@ -144,11 +154,13 @@ class _Parser(argparse.ArgumentParser):
         details = f"Run {self.prog} --help for details."
         self.exit(ExitCode.USAGE, f"{self.prog}: error: {message}\n{details}\n")
 
+    def _names(self) -> Iterable[str] | None:
+        """Return the names of the commands or actions, if this parser has any."""
+        parsers = (action for action in self._actions if action.nargs == argparse.PARSER)
+        return next((action.choices for action in parsers), None)
+
     def _check_words(self, words: Sequence[str]) -> None:
-        # the names of the commands or actions, if this parser has any
-        names = next(
-            (action.choices for action in self._actions if action.nargs == argparse.PARSER), None
-        )
+        names = self._names()
         known = self._option_string_actions
         empty = names is None and "" in words
         for word in words[: words.index("--")] if "--" in words else words:
@@ -223,6 +235,7 @@ _ALTERNATIVES = {
     errno.ENOTDIR: "a file is where a folder is needed: name the folder of a run",
     errno.EEXIST: _NOT_A_FOLDER,
     errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "the link points to itself: remove it, or give another path",
 }
 _REPAIRS = {
     errno.ENOSPC: "free disk space",

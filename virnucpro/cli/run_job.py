@@ -35,7 +35,7 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]", declare
 
     job = job_of(arguments.inputs, **options.chosen(declared, arguments))
     execution = Execution(**options.chosen(Execution, arguments))
-    with open_reporter(quiet=arguments.quiet) as reporter:
+    with open_reporter(quiet=arguments.quiet, force=execution.force) as reporter:
         outcome = predict(job, execution, reporter)
         reporter.finish(outcome)
     return exit_code(outcome, arguments)

@@ -10,6 +10,7 @@ from typing import Final
 
 from virnucpro.cluster.request import Request
 from virnucpro.errors import EngineError, UsageError
+from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.program import output_of
 
 
@@ -40,7 +41,7 @@ class SlurmEngine:
             If SLURM refuses a job or does not answer.
         """
         jobs = submissions(request)
-        (request.run / "logs").mkdir(exist_ok=True)
+        RunDirectory(request.run).logs.mkdir(exist_ok=True)
         numbers: dict[str, str] = {}
         for job in jobs:
             words = job.words(numbers.get(job.after, ""))
@@ -148,7 +149,7 @@ def submissions(request: Request) -> list[Submission]:
                 f"--{own[0]} is set by virnucpro submit: remove it behind --. For the array, give "
                 "--tasks and --limit."
             )
-    log = f"{request.run / 'logs'}".replace("%", "%%")
+    log = f"{RunDirectory(request.run).logs}".replace("%", "%%")
     always = ("--nodes=1", "--ntasks=1", "--requeue", "--open-mode=append")
     limit = f"%{request.limit}" if request.limit else ""
     array = (
@@ -183,7 +184,7 @@ def script(jobs: Sequence[Submission], request: Request) -> str:
         "#!/bin/sh",
         f"# Computes the run {request.run.name!r} with {request.tasks} tasks.",
         "set -eu",
-        f"mkdir -p {shlex.quote(str(request.run / 'logs'))}",
+        f"mkdir -p {shlex.quote(str(RunDirectory(request.run).logs))}",
     ]
     for job in jobs:
         number = f'"${{{job.after}%%;*}}"'  # sbatch prints JOB, or JOB;CLUSTER

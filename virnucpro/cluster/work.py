@@ -139,7 +139,8 @@ def _make_part(run: Run, task: Task) -> Run:
     run.paths.parts.mkdir(exist_ok=True)
     paths = run.paths.part(f"{task.number:04d}.{secrets.token_hex(4)}")
     paths.root.mkdir()
-    paths.index.symlink_to(os.path.relpath(run.paths.index, paths.root))
+    paths.machine.mkdir()
+    paths.index.symlink_to(os.path.relpath(run.paths.index, paths.machine))
     part = replace(run, paths=paths)
     part.update(replace(run.manifest, launches=()))
     return part

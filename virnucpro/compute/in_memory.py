@@ -126,6 +126,7 @@ class MemoryRun:
         """
         paths = RunDirectory(folder)
         folder.mkdir()
+        paths.machine.mkdir()
         self.run.index.write(paths.next_index)
         write_manifest(paths, self.run.manifest)
         put_index_in_place(paths)

@@ -8,7 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from virnucpro.compute.in_process import CpuHeartbeat, InProcessRank
-from virnucpro.compute.preflight import check_disk_space, settled, usable_devices
+from virnucpro.compute.preflight import (
+    check_disk_space,
+    report_unused_gpus,
+    settled,
+    usable_devices,
+)
 from virnucpro.compute.rank_launch import ExecutorMaker, RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.encoders.registry import need_torch
@@ -53,6 +58,7 @@ def predict(job: Job, execution: Execution, reporter: Reporter | None = None) ->
         If every rank failed and nothing was computed.
     """
     reporter = reporter or Reporter()
+    report_unused_gpus(job, execution, reporter)
     if not execution.in_process and _is_small(job, execution):
         small = replace(execution, devices="cpu:1", in_process=True)
         try:

@@ -18,8 +18,16 @@ from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import Manifest
 from virnucpro.run.options import PredictOptions
+from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
-from virnucpro.runtime.devices import Device, Kind, gpu_facts, parse_devices, visible_gpus
+from virnucpro.runtime.devices import (
+    Device,
+    Kind,
+    gpu_facts,
+    parse_devices,
+    unused_gpus,
+    visible_gpus,
+)
 from virnucpro.sequences.index import SequenceIndex
 
 _LARGE: Final = 100_000_000
@@ -68,6 +76,13 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
         return devices
     rank_bytes = memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
     return devices * ranks_that_fit(threads_of_rank(execution, 1), rank_bytes, usable_memory())
+
+
+def report_unused_gpus(job: Job, execution: Execution, reporter: Reporter) -> None:
+    """Report `unused_gpus` if the user left the devices to the program."""
+    useful = bool(shapes_of(*job.encoders))
+    if execution.devices.strip() == "auto" and (text := unused_gpus(os.environ, useful=useful)):
+        (reporter.warn if useful else reporter.stage)(text)
 
 
 def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
@@ -246,7 +261,7 @@ def space_needed(index: SequenceIndex, units: int, rows: int, row_bytes: int) ->
     origin = max(map(len, map(quote, index.input_names)), default=0) + _NUMBER_BYTES
     tables = index.n_records * (name + origin + _RECORD_BYTES)
     tables += index.n_windows * (2 * name + origin + _WINDOW_BYTES)
-    sequences = index.n_records * (name + origin + _HEADER_BYTES)
+    sequences = index.n_records * (2 * (name + origin) + _HEADER_BYTES)
     sequences += index.stored_letters * (2 if index.has_qualities else _WITH_LINE_ENDS)
     return {
         "segments": units * _SEGMENT_BYTES + rows * (row_bytes + _ROW_BYTES),

@@ -17,6 +17,7 @@ from virnucpro.durable import write_file
 from virnucpro.encoders.batching import BATCH_TOKENS, Filling
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import UsageError, WorkerError
+from virnucpro.machine import scheduler_limit
 from virnucpro.run.coordinator_files import CoordinatorLog, read_budgets, write_status
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
@@ -80,7 +81,13 @@ class RankLaunch:
         plan = sorted(unit for share in shares.values() for unit in share.units)
         record = _freeze_plan(self.opened, plan, self.devices)
         work = _workload(self.opened, of_round or plan, len(self.devices))
-        work = replace(work, shared=bool(of_round))
+        on = self.devices if task.torch_device == "cuda" else [Device("cpu")]
+        work = replace(
+            work,
+            shared=bool(of_round),
+            devices=", ".join(dict.fromkeys(map(str, on))),
+            limit=scheduler_limit(len(self.devices), self.execution.threads),
+        )
         self.log.launch_started(record.number, record.n_units, record.devices, work)
         started = time.perf_counter()
         executor = (executor_of or self._processes)(task, shares, self.log)
@@ -94,7 +101,8 @@ class RankLaunch:
         try:
             self._close(executor, record, started)
         finally:  # report that all ranks failed rather than that run.json cannot be written
-            again = "start the task again" if of_round else "rerun with --resume"
+            resume = f"rerun with --resume{' instead of --force' * self.execution.force}"
+            again = "start the task again" if of_round else resume
             _refuse_total_failure(self.opened, executor.statuses, again)
 
     def _processes(

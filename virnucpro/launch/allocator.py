@@ -66,7 +66,8 @@ class ResourceAllocator:
         Parameters
         ----------
         pattern
-            Shell pattern relative to the folder; ``**/`` matches any number of subfolders.
+            Shell pattern relative to the folder; ``**/`` matches any number of subfolders. As in a
+            shell, a name that begins with a dot matches only a pattern that does.
 
         Raises
         ------
@@ -85,8 +86,8 @@ class ResourceAllocator:
         The value of a path is "" for a usable file, else the reason why the path cannot be read.
         All other folders are omitted.
 
-        See `discover_files` for parameters and errors. Hidden files match. ``**/`` does not follow
-        symbolic links to folders. Folders of runs and launches below `input_dir` are not searched.
+        See `discover_files` for parameters and errors. ``**/`` does not follow symbolic links to
+        folders. Folders of runs and launches below `input_dir` are not searched.
         """
         ok, error = self.validate_input_dir(input_dir)
         if not ok:
@@ -198,6 +199,8 @@ def _search(folder: Path, parts: Sequence[str], found: Found) -> None:
         _search(folder, rest, found)
     for entry in _entries(folder, found):
         path = folder / entry.name
+        if entry.name.startswith(".") and not first.startswith("."):
+            continue
         if first == _ANY_DEPTH:
             if entry.is_dir(follow_symlinks=False) and not _is_output(path):
                 _search(path, parts, found)

@@ -3,18 +3,24 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from virnucpro.console import say
+from virnucpro.console import counted, say
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.dispatcher import SETUP_S
 from virnucpro.dispatch.worker import file_of
-from virnucpro.durable import make_folder, refuse_links, remove_unfinished, require_regular
+from virnucpro.durable import (
+    make_folder,
+    real_path,
+    refuse_links,
+    remove_unfinished,
+    require_regular,
+)
 from virnucpro.errors import InputError, UsageError, VirnucproError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.launch.allocator import Found, ResourceAllocator
@@ -25,9 +31,15 @@ from virnucpro.launch.spawner import ProcessSpawner
 from virnucpro.launch.table import FileShare, LaunchReport, LaunchTable, join_tables
 from virnucpro.launch.worker_spec import DEFAULT_WORKER, FileWorker, accepted_keywords, load_worker
 from virnucpro.launch_dir import LOCK_NAME, LOGS_NAME, OWN_NAMES, TASKS_NAME, FileStatus
-from virnucpro.machine import usable_cpus, usable_memory
+from virnucpro.machine import scheduler_limit, usable_cpus, usable_memory
 from virnucpro.run_dir import is_run
-from virnucpro.runtime.devices import Device, parse_devices, thread_variables, visible_gpus
+from virnucpro.runtime.devices import (
+    Device,
+    parse_devices,
+    thread_variables,
+    unused_gpus,
+    visible_gpus,
+)
 
 _P = ParamSpec("_P")
 
@@ -170,13 +182,20 @@ class LauncherOrchestrator:
         hooks = worker_cls if issubclass(worker_cls, FileWorker) else FileWorker
         setup = hooks.prepare(devices[0].kind, target, setup_kwargs | dict(keywords or {}))
         n_threads = options.threads or usable_cpus()
+        useful = hooks.uses_gpu(setup)
+        unused = unused_gpus(os.environ, useful=useful) if gpus == "auto" else ""
+        if unused and (useful or not options.quiet):
+            say("warning: " * useful + unused)
         if gpus == "auto" and devices[0].kind == "cpu":
             fitting = usable_memory() // 2 // hooks.memory_bytes(setup)  # in half of the memory
             devices *= max(1, min(n_threads, fitting))
-        n_usable = sum(not found[file] for file in files)
-        n_workers = min(len(devices), max(1, n_usable))
+        known = [*_known(files, found, partial(hooks.finished, keywords=setup), source, target)]
+        n_workers = min(len(devices), max(1, len(files) - len(known)))
         gpu_ids, devices = _numbers(devices)[:n_workers], devices[:n_workers]
         threads = max(1, n_threads // n_workers)
+        limit = scheduler_limit(n_workers, options.threads)
+        if limit and not options.quiet:
+            say(limit)
         offered = {
             "input_dir": source,
             "output_dir": target,
@@ -186,7 +205,8 @@ class LauncherOrchestrator:
         }
         setup = accepted_keywords(worker_cls, offered) | setup
         plan = _Plan(
-            source, target, pattern, found, files, worker_cls, gpu_ids, devices, threads, setup
+            *(source, target, pattern, found, files, known),
+            *(worker_cls, gpu_ids, devices, threads, setup),
         )
         return self._execute(plan, options)
 
@@ -223,14 +243,14 @@ class LauncherOrchestrator:
 
     def _find(self, source: Path, target: Path, pattern: str) -> Found:
         """Return the input paths like `look_through`, but without paths in the output folder."""
-        output = target.resolve()
+        output = real_path(target)
         found = self.resource_allocator.look_through(source, pattern)
         if is_run(target):
             raise UsageError(
                 f"{target}: is the folder of a run. Choose another output folder: each file gets a "
                 "folder of its own in it."
             )
-        if source.resolve().is_relative_to(output):
+        if real_path(source).is_relative_to(output):
             raise UsageError(
                 f"{target}: the output folder is the input folder, or contains it. Choose "
                 "another output folder."
@@ -238,13 +258,14 @@ class LauncherOrchestrator:
         found = {
             path: why
             for path, why in found.items()
-            if not (path if why else path.resolve()).is_relative_to(output)
+            if not (path if why else real_path(path)).is_relative_to(output)
         }
         if all(found.values()):
             reasons = "".join(f" {path}: {why}" for path, why in sorted(found.items()))
             raise InputError(
                 f"{source}: no file matches {pattern!r}.{reasons} Give another folder or another "
-                "pattern ('**/' also searches subfolders, but not those of runs and launches)."
+                "pattern ('**/' also searches subfolders, but not those of runs and launches; a "
+                "name that begins with a dot needs a pattern such as '.*')."
             )
         for file in found:
             if (name := file.relative_to(source).parts[0]) in OWN_NAMES:
@@ -289,9 +310,10 @@ class LauncherOrchestrator:
         refuse_links({plan.target / name for path in inputs for name in (path, *path.parents[:-1])})
         require_regular(logs.glob("*.log"))
         make_folder(own)
-        usable = [path for path in files if not plan.found[path]]
+        answered = {result.file for result in plan.known}
+        usable = [path for path in files if str(path) not in answered]
         names = dict(zip(plan.gpu_ids, map(str, plan.devices), strict=True))
-        balancer = self.load_balancer = LoadBalancer(plan.gpu_ids, devices=names)
+        balancer = self.load_balancer = LoadBalancer(plan.gpu_ids if usable else (), devices=names)
         live = not options.quiet and _has_live_table()
         spawner = self.process_spawner = ProcessSpawner(
             max_attempts=options.max_attempts,
@@ -318,28 +340,26 @@ class LauncherOrchestrator:
         advice = "Wait for it to end, or choose another folder."
         with folder_lock(own / LOCK_NAME, advice, held=options.lock):
             remove_unfinished(own, OWN_NAMES.__contains__)
-            balancer.results.extend(
-                FileResult(str(path), FileStatus.FAILED, error=plan.found[path])
-                for path in files
-                if plan.found[path]
-            )
+            balancer.results.extend(plan.known)
+            if not options.quiet and len(files) > len(usable):
+                known = counted(len(files) - len(usable), "file")
+                balancer.say(f"{known} need no worker: finished before, or not readable")
             table.begin()
             begun()
-            if not usable:
-                return table.end()
             try:
-                results = allocator.create_result_queue()
-                spawner.spawn_workers(
-                    plan.gpu_ids,
-                    allocator.create_task_queue(usable, len(plan.gpu_ids)),
-                    results,
-                    plan.worker,
-                    devices=plan.devices,
-                    total_files=len(usable),
-                    keywords=plan.keywords,
-                )
-                balancer.monitor_progress(results, len(files), receive, wait)
-                spawner.wait_for_completion()
+                if usable:
+                    results = allocator.create_result_queue()
+                    spawner.spawn_workers(
+                        plan.gpu_ids,
+                        allocator.create_task_queue(usable, len(plan.gpu_ids)),
+                        results,
+                        plan.worker,
+                        devices=plan.devices,
+                        total_files=len(usable),
+                        keywords=plan.keywords,
+                    )
+                    balancer.monitor_progress(results, len(files), receive, wait)
+                    spawner.wait_for_completion()
             finally:
                 spawner.terminate_all()
                 report = table.end()
@@ -351,13 +371,17 @@ class LauncherOrchestrator:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Checked inputs of a launch: paths, own files, worker class, devices, keyword arguments."""
+    """Checked inputs of a launch: paths, own files, worker class, devices, keyword arguments.
+
+    `known` are the results of the files that no worker gets.
+    """
 
     source: Path
     target: Path
     pattern: str
     found: Found
     files: Sequence[Path]
+    known: Sequence[FileResult]
     worker: type[BaseWorker]
     gpu_ids: Sequence[int]
     devices: Sequence[Device]
@@ -374,6 +398,23 @@ class _Plan:
             "worker": f"{module}:{self.worker.__qualname__}",
             "devices": [str(device) for device in self.devices],
         }
+
+
+def _known(
+    files: Iterable[Path],
+    found: Found,
+    finished: Callable[[str, Path, Path], dict[str, Any] | None],
+    source: Path,
+    target: Path,
+) -> Iterator[FileResult]:
+    """Yield the results of files that cannot be read, and of those that are finished."""
+    for file in files:
+        if found[file]:
+            yield FileResult(str(file), FileStatus.FAILED, error=found[file])
+        elif (result := finished(str(file), source, target)) is not None:
+            complete = result.pop("complete", True)
+            status = FileStatus.SKIPPED if complete else FileStatus.PARTIAL
+            yield FileResult(str(file), status, result=result)
 
 
 def _has_live_table() -> bool:

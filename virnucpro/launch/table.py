@@ -9,26 +9,26 @@ The outputs of all files are merged beside it::
 
     OUT/launch.predictions.tsv      rows of all files, in the order of launch.tsv; the column `file`
                                     has the names of launch.tsv
-    OUT/launch.viral.fasta[.gz]     viral sequences of all FASTA files, in the same order
-    OUT/launch.viral.fastq[.gz]     viral sequences of all FASTQ files
-    OUT/launch.viruses.fasta[.gz]   viral sequences of all files, and viral stretches of proviruses
+    OUT/launch.viruses.fasta[.gz]   viruses and proviruses of all FASTA files, in the same order;
+                                    their ids are ``sample|id``
+    OUT/launch.viruses.fastq[.gz]   those of all FASTQ files
 
 No process waits for another one, and none writes another one's table. Every task joins the tables
 when it begins and when it ends.
 """
 
+import gzip
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from virnucpro.console import counted, printable, say, shortened
+from virnucpro.console import counted, printable, sample_names, say, shortened
 from virnucpro.durable import write_file
 from virnucpro.errors import StoreError
 from virnucpro.folder_lock import is_held
@@ -82,6 +82,7 @@ OUTPUTS_KEY: Final = "outputs"
 """Key of a worker's result: paths of the outputs of a file, by name."""
 
 _FILE: Final = b"file"
+_GZIP_LEVEL: Final = 6
 
 
 class MergedOutputs:
@@ -125,32 +126,46 @@ class MergedOutputs:
             If a file cannot be read or written, or is not a file in the output folder; existing
             merged files are unchanged.
         """
+        files = [file_cell(outcome.file, self._source) for outcome in results]
+        samples = dict(zip(map(encoded, files), map(encoded, sample_names(files)), strict=True))
         for name, merged in MERGED_NAMES.items():
             sources = list(self._outputs(results, name))
             target = self._folder / merged
             if not sources:
                 target.unlink(missing_ok=True)
                 continue
-            join = _join_tables if name.endswith(".tsv") else _join_files
             with write_file(target) as stream:
-                join(sources, stream)
+                if name.endswith(".tsv"):
+                    _join_tables(sources, stream)
+                else:
+                    _join_files([(samples[file], path) for file, path in sources], stream)
 
     def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
         """Yield for each result that has the output `name`: the name of its file, and the path."""
+        folder = self._folder.resolve()
         for outcome in results:
             outputs = outcome.result.get(OUTPUTS_KEY)
             if outcome.status.answered and isinstance(outputs, dict) and name in outputs:
                 path = Path(str(outputs[name]))
                 # The path may come from a launch.json that someone has edited.
-                if not (path.is_file() and path.resolve().is_relative_to(self._folder.resolve())):
+                if not (path.is_file() and path.resolve().is_relative_to(folder)):
                     raise OSError(f"{path} is not a file in {self._folder}: rerun {outcome.file}")
                 yield encoded(file_cell(outcome.file, self._source)), path
 
 
 def _join_files(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
-    for _, path in sources:
-        with path.open("rb") as source:
-            shutil.copyfileobj(source, stream)
+    """Write all entries; a sample and ``|`` before each id make the ids unique."""
+    packed = sources[0][1].suffix == ".gz"
+    lines_of_entry = 4 if ".fastq" in sources[0][1].suffixes else 0
+    target = (
+        gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0) if packed else nullcontext(stream)
+    )
+    with target as joined:
+        for sample, path in sources:
+            with gzip.open(path) if packed else path.open("rb") as source:
+                for number, line in enumerate(source):
+                    begins = number % lines_of_entry == 0 if lines_of_entry else line[:1] == b">"
+                    joined.write(line[:1] + sample + b"|" + line[1:] if begins else line)
 
 
 def _join_tables(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
@@ -283,12 +298,15 @@ class LaunchTable:
             "exit_code": exit_code,
             **self.balancer.get_summary_stats(),
             "troubles": self.balancer.troubles,
-            "files": [_plain(outcome) for outcome in results],
         }
+        # A line for each file: `json.dumps` with an indent takes ten times as long.
+        head = json.dumps(content, indent=2, default=str).removesuffix("\n}")
+        files = ",\n    ".join(json.dumps(_plain(outcome), default=str) for outcome in results)
+        text = f'{head},\n  "files": [\n    {files}\n  ]\n}}\n'
         with write_file(self.target / TSV_NAME, lasting=lasting) as stream:
             stream.writelines(b"\t".join(map(encoded, row)) + b"\n" for row in rows)
         with write_file(self.target / JSON_NAME, lasting=lasting) as stream:
-            stream.write(json.dumps(content, indent=2, default=str).encode() + b"\n")
+            stream.write(text.encode())
         return rows
 
 
@@ -354,7 +372,7 @@ def readable(rows: Sequence[Sequence[str]], left_out: str = "") -> list[list[str
 
 
 def _plain(outcome: FileResult) -> dict[str, Any]:
-    plain = asdict(outcome)
+    plain = {own.name: getattr(outcome, own.name) for own in fields(outcome)}
     plain["gpu"] = plain.pop("gpu_id")
     plain["seconds"] = None if outcome.seconds is None else round(outcome.seconds, 3)
     return plain

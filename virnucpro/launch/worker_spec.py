@@ -22,9 +22,9 @@ _MEMORY_BYTES = 1 << 29
 
 
 class FileWorker(BaseWorker):
-    """Base class of workers with two class methods (hooks) that a launch calls in the parent.
+    """Base class of workers with class methods (hooks) that a launch calls in the parent.
 
-    A launch calls each hook at most once, before the workers start.
+    A launch calls them before the workers start.
     """
 
     @classmethod
@@ -34,6 +34,25 @@ class FileWorker(BaseWorker):
         A subclass can change the arguments here, or do work that all workers need only once.
         """
         return dict(keywords)
+
+    @classmethod
+    def uses_gpu(cls, keywords: Mapping[str, Any]) -> bool:  # noqa: ARG003 - for subclasses
+        """Return whether the workers compute on a GPU if there is one; `keywords` as below."""
+        return True
+
+    @classmethod
+    def finished(
+        cls,
+        data: str,  # noqa: ARG003 - for subclasses
+        input_dir: Path,  # noqa: ARG003 - for subclasses
+        output_dir: Path,  # noqa: ARG003 - for subclasses
+        keywords: Mapping[str, Any],  # noqa: ARG003 - for subclasses
+    ) -> dict[str, Any] | None:
+        """Return the result of a file that an earlier launch has processed; None to process it.
+
+        `keywords` are the keyword arguments that `prepare` returned. By default, None.
+        """
+        return None
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:  # noqa: ARG003 - for subclasses

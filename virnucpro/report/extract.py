@@ -1,4 +1,4 @@
-"""FASTA or FASTQ files of the records with a call, such as viral.fasta, and of viral stretches."""
+"""FASTA or FASTQ files of viruses and proviruses, and of the records with another call."""
 
 import gzip
 import io
@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray, ByteArray, FloatArray, IntArray, RealArray, slices
+from virnucpro.arrays import BoolArray, ByteArray, IntArray, RealArray, slices
 from virnucpro.classifier.regions import Regions
+from virnucpro.console import sample_names
 from virnucpro.durable import write_file
-from virnucpro.report.regions import region_names
+from virnucpro.sequences.builder import repeated_values
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.mates import JOINT
 from virnucpro.sequences.translation import reverse_complement
@@ -28,6 +29,8 @@ _LETTERS_AT_ONCE: Final = _LINE << 13
 _FEW: Final = 10 * _LINE
 _GZIP_LEVEL: Final = 6
 _SPACE: Final = re.compile(r"\s")
+_MOST_ADDED: Final = 2
+"""Number of parts that an id may have beside the name: sample, record."""
 
 
 class _Pieces(NamedTuple):
@@ -45,9 +48,49 @@ class _Pieces(NamedTuple):
     second: BoolArray | None = None
 
 
+class RecordIds:
+    """Unique ids of the records of a run: they do not depend on calls.
+
+    The id of a record is its name; if another record has this name, ``sample|name``, where the
+    sample is the name of the file without ``.fa.gz`` and the like; if that is no unique id either,
+    ``sample|name|record`` with the number of the record in its file.
+
+    The memory is about 30 bytes per record.
+
+    Attributes
+    ----------
+    index
+        Index of the run.
+    """
+
+    def __init__(self, index: SequenceIndex) -> None:
+        self.index = index
+        self._samples = sample_names(index.input_names)
+        self._n_added = np.zeros(index.n_records, np.uint8)
+        hashes = np.empty(index.n_records, np.int64)
+        changed = np.arange(index.n_records)
+        while len(changed):
+            for rows in blocks(len(changed)):
+                records = changed[rows]
+                hashes[records] = np.fromiter(map(hash, self.of(records)), np.int64, len(rows))
+            changed = np.concatenate([places for _, places in repeated_values(hashes)])
+            changed = changed[self._n_added[changed] < _MOST_ADDED]
+            self._n_added[changed] += 1
+
+    def of(self, records: IntArray) -> list[str]:
+        """Return the ids of records."""
+        ids, n_added = self.index.record_names(records), self._n_added[records]
+        files, numbers = self.index.record_origins(records)
+        for place in np.flatnonzero(n_added).tolist():
+            ids[place] = f"{self._samples[files[place]]}|{ids[place]}"
+            if n_added[place] == _MOST_ADDED:
+                ids[place] += f"|{numbers[place]}"
+        return ids
+
+
 def write_extract(
     path: Path,
-    index: SequenceIndex,
+    ids: RecordIds,
     chosen: BoolArray,
     score: RealArray,
     probability: RealArray,
@@ -56,13 +99,13 @@ def write_extract(
 ) -> None:
     """Write the chosen records, in input order; a name that ends in .gz is compressed.
 
-    A header has the name of the record, as in the tables, then ``probability=0.9912 score=0.9731
-    length=5386 file=contigs.fa record=17``; missing numbers are NA. White space in the name of the
-    file is percent-encoded. Sequences are normalised: upper case, T instead of U. Equal data give
-    equal bytes.
+    A header has the id of the record, then ``probability=0.9912 score=0.9731 name=c17 length=5386
+    file=contigs.fa record=17``; missing numbers are NA. White space in the name of the file is
+    percent-encoded. Sequences are normalised: upper case, T instead of U. Equal data give equal
+    bytes.
 
-    Paired reads are two entries, first and second mate, as in the input; their headers have the
-    field ``mate``, 1 or 2.
+    Paired reads are two entries, first and second mate, as in the input, with one id; their headers
+    have the field ``mate``, 1 or 2.
 
     Parameters
     ----------
@@ -76,73 +119,56 @@ def write_extract(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
+    index = ids.index
 
     def texts(part: slice) -> Iterator[bytes]:
         records = part.start + np.flatnonzero(chosen[part])
         pieces = _Pieces(
-            lambda rows: index.record_names(records[rows]),
+            lambda rows: ids.of(records[rows]),
             records,
             np.zeros_like(records),
             index.record_lengths[records],
-            lambda rows: _numbers(probability[records[rows]], score[records[rows]]),
+            lambda rows: {
+                "probability": decimals(probability[records[rows]]),
+                "score": decimals(score[records[rows]]),
+            },
         )
-        pieces = _mates(index, pieces)
-        return _entries(index, pieces, fastq=fastq)
+        return _entries(index, _mates(index, pieces), fastq=fastq)
 
     _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
 
 
-def write_region_extract(
-    path: Path, index: SequenceIndex, regions: Regions, *, fastq: bool = False
-) -> None:
-    """Write stretches as `write_extract`; names are ``record:start-end``, 1-based.
-
-    Probability and mean score are those of the stretch.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file is unchanged.
-    """
-    pieces = _Pieces(
-        lambda rows: region_names(
-            index, regions.record[rows], regions.start[rows], regions.end[rows]
-        ),
-        regions.record,
-        regions.start,
-        regions.end,
-        lambda rows: _numbers(regions.probability[rows], regions.score[rows]),
-    )
-    _write(path, _entries(index, pieces, fastq=fastq))
-
-
 def write_viruses(
     path: Path,
-    index: SequenceIndex,
+    ids: RecordIds,
     viral: BoolArray,
-    probability: FloatArray,
+    score: RealArray,
+    probability: RealArray,
     inserted: Regions,
     topology: ByteArray,
+    *,
+    fastq: bool = False,
 ) -> None:
-    """Write viral records, and the viral stretches of proviruses, as one FASTA file.
+    """Write viral records, and the viral stretches of proviruses, as `write_extract`.
 
-    Headers have the fields ``kind`` (virus or provirus), ``probability``, ``start`` and ``end``
-    (1-based, inclusive), ``topology``, then those of `write_extract`. Names of stretches are as in
-    `write_region_extract`. Entries are in the order of the input.
+    Headers begin with the fields ``kind`` (virus or provirus), ``probability``, ``score``,
+    ``start`` and ``end`` (1-based, inclusive), ``topology``. The id of a stretch is
+    ``id|provirus_start_end``, as that of geNomad. Entries are in the order of the input.
 
     Parameters
     ----------
-    viral, probability, topology
-        ``(n_records,)``: the records to write whole; probability, and position in `TOPOLOGIES`, of
-        each record.
+    viral, score, probability, topology
+        ``(n_records,)``: the records to write whole; the numbers, and the position in `TOPOLOGIES`,
+        of each record.
     inserted
-        The stretches.
+        The stretches, with numbers of their own.
 
     Raises
     ------
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
+    index = ids.index
 
     def texts(part: slice) -> Iterator[bytes]:
         whole = part.start + np.flatnonzero(viral[part])
@@ -152,31 +178,35 @@ def write_viruses(
         start = np.concatenate((np.zeros_like(whole), own.start))
         order = np.lexsort((start, record))
         end = np.concatenate((index.record_lengths[whole], own.end))[order]
-        known = np.concatenate((probability[whole], own.probability))[order]
+        numbers = {
+            "probability": np.concatenate((probability[whole], own.probability))[order],
+            "score": np.concatenate((score[whole], own.score))[order],
+        }
         record, start, stretch = record[order], start[order], order >= len(whole)
 
         def names(rows: IntArray) -> list[str]:
-            stretches = region_names(index, record[rows], start[rows], end[rows])
-            both = zip(index.record_names(record[rows]), stretches, stretch[rows], strict=True)
-            return [place if part else name for name, place, part in both]
+            places = zip((start[rows] + 1).tolist(), end[rows].tolist(), strict=True)
+            ends = (f"|provirus_{low}_{high}" for low, high in places)
+            return [
+                name + end * part
+                for name, end, part in zip(
+                    ids.of(record[rows]), ends, stretch[rows].tolist(), strict=True
+                )
+            ]
 
         def fields(rows: IntArray) -> dict[str, Sequence[str]]:
             return {
                 "kind": named(("virus", "provirus"), stretch[rows]),
-                "probability": decimals(known[rows]),
+                **{name: decimals(values[rows]) for name, values in numbers.items()},
                 "start": integers(start[rows] + 1),
                 "end": integers(end[rows]),
                 "topology": named(TOPOLOGIES, topology[record[rows]]),
             }
 
         pieces = _mates(index, _Pieces(names, record, start, end, fields))
-        return _entries(index, pieces, fastq=False)
+        return _entries(index, pieces, fastq=fastq)
 
     _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
-
-
-def _numbers(probability: RealArray, score: RealArray) -> dict[str, Sequence[str]]:
-    return {"probability": decimals(probability), "score": decimals(score)}
 
 
 def _mates(index: SequenceIndex, whole: _Pieces) -> _Pieces:
@@ -221,6 +251,7 @@ def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:
     for rows in blocks(len(pieces.record)):
         fields = {
             **pieces.fields(rows),
+            "name": index.record_names(pieces.record[rows]),
             "length": integers(pieces.end[rows] - pieces.start[rows]),
             "file": named(files, index.record_origins(pieces.record[rows])[0]),
             "record": integers(index.record_origins(pieces.record[rows])[1]),

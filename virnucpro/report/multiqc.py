@@ -25,8 +25,8 @@ _INTERVAL: Final = "the 95 % interval of the assumed share"
 _CALLS: Final = tuple(call.replace("-", "_") for call in COLOURS)
 
 
-def write_multiqc(facts: RunFacts) -> None:
-    """Write the three files of a run into its folder.
+def write_multiqc(facts: RunFacts, *, plots: bool = True) -> None:
+    """Write the three files of a run into its folder; without `plots`, the general statistics.
 
     Raises
     ------
@@ -34,8 +34,10 @@ def write_multiqc(facts: RunFacts) -> None:
         If a file cannot be written.
     """
     counts = sample_counts(facts)
-    sections = (_statistics(facts, counts), _calls(facts, counts), _scores(facts))
-    for path, section in zip(facts.run.multiqc, sections, strict=True):
+    sections = [_statistics(facts, counts)]
+    if plots:
+        sections += [_calls(facts, counts), _scores(facts)]
+    for path, section in zip(facts.run.multiqc, sections, strict=False):
         with write_output(path) as stream:
             stream.write(json.dumps(section, indent=1).encode() + b"\n")
 

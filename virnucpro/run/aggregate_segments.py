@@ -5,18 +5,23 @@ from pathlib import Path
 from typing import Final
 
 from virnucpro.errors import InputError, NotARunError, UsageError
+from virnucpro.joined import members
 from virnucpro.report.output_file import require_place
 from virnucpro.run.run import Run, refuse_run_files
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import RowNames, write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
 
-_IN_RUN: Final = "shards/rank-*/unit-*.h5"
-_PATTERNS: Final = ("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"parts/*/{_IN_RUN}")
+_IN_RUN: Final = "run/shards/rank-*/unit-*.h5"
+_JOINED: Final = RunDirectory(Path()).segments_file
+_PATTERNS: Final = (
+    *("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"run/parts/*/{_IN_RUN}"),
+    *(_JOINED.name, str(_JOINED)),
+)
 
 
 def find_segments(paths: Sequence[Path]) -> list[Path]:
-    """Return the files in `paths`, and the segment files in the folders in `paths`.
+    """Return the files in `paths`, and the segments in joined files and folders in `paths`.
 
     Each folder is a shard, a folder of shards, or a run folder. Temporary files are ignored.
 
@@ -24,6 +29,8 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
     ------
     InputError
         If a path does not exist, or is a folder without segments.
+    OSError
+        If a joined file is damaged.
     """
     found: list[Path] = []
     for path in paths:
@@ -39,7 +46,8 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
             found.append(path)
         else:
             raise InputError(f"{path}: no such file or folder. Check the path.")
-    return list(dict.fromkeys(found))
+    of = {path: members(path) if path.name == _JOINED.name else [path] for path in found}
+    return [segment for segments in of.values() for segment in segments]
 
 
 def aggregate_segments(
@@ -75,7 +83,8 @@ def aggregate_segments(
     """
     segments = find_segments(paths)
     require_place(output)  # now, because reading the segments may take hours
-    if output.exists() and any(output.samefile(path) for path in segments):
+    places = {place for path in segments for place in (path, path.parent)}
+    if output.exists() and any(place.exists() and output.samefile(place) for place in places):
         raise UsageError(f"{output} is one of the segments; choose another output file")
     run = None if index_folder is None else _run_of(index_folder)
     refuse_run_files(output, [*paths, *([run.root] if run else [])], "embeddings.h5")
@@ -99,8 +108,8 @@ def _run_of(folder: Path) -> RunDirectory:
     NotARunError
         If there is no such run.
     """
-    places = (folder, folder.absolute().parent, folder.resolve().parent) if folder.is_dir() else ()
-    for run in map(RunDirectory, places):
+    indexes = (folder.absolute(), folder.resolve()) if folder.is_dir() else ()
+    for run in map(RunDirectory, (folder, *(path.parent.parent for path in indexes))):
         named = run.root == folder or (run.index.is_dir() and run.index.samefile(folder))
         if named and run.run_json.exists():
             return run

@@ -31,7 +31,7 @@ def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> Even
 
 
 class CoordinatorLog:
-    """Event log of a run: the file ``logs/coordinator.log``, or ``.jsonl``.
+    """Event log of a run: the file ``run/logs/coordinator.log``, or ``.jsonl``.
 
     The class is a context manager: an exception in the block is logged. If a signal stopped the
     run, the name of the signal is logged.

@@ -1,10 +1,12 @@
 """Claim, creation and resume of a run folder."""
 
+import json
 import math
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +20,7 @@ from virnucpro.encoders.registry import config_of, need_torch
 from virnucpro.errors import RunExistsError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.execution import Execution
-from virnucpro.run.input_check import InputStamps, current_digests
+from virnucpro.run.input_check import InputStamps, current_digests, is_unchanged
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
 from virnucpro.run.part_states import refuse_live_parts
@@ -91,6 +93,7 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
                 shutil.rmtree(paths.next_index, ignore_errors=True)
                 paths.clear()
                 paths.lock.unlink(missing_ok=True)
+                paths.machine.rmdir()
                 paths.root.rmdir()
 
 
@@ -100,9 +103,11 @@ def _make_folder(run: RunDirectory) -> bool:
         run.root.parent.mkdir(parents=True, exist_ok=True)
         try:
             run.root.mkdir()
+            made = True
         except FileExistsError:
-            return False
-    return True
+            made = False
+        run.machine.mkdir(exist_ok=True)
+    return made
 
 
 def _model_files(job: Job) -> Iterator[Path]:
@@ -125,7 +130,7 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
         )
     entries = run.entries()
     if entries and not is_run(run.root):
-        name, shown = run.run_json.name, ", ".join(entries[:3])
+        name, shown = run.run_json.relative_to(run.root), ", ".join(entries[:3])
         state = (
             f"not a valid run: {name} is damaged. Restore this file from a copy, or choose"
             if run.run_json.is_file()
@@ -256,18 +261,61 @@ def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Report
     return run
 
 
+def is_finished(paths: RunDirectory, manifest: Manifest, job: Job) -> bool:
+    """Return whether a resume by `job` would find the run as it would leave it.
+
+    These are run.json, the stamps of the inputs and the sizes of the files: nothing else is read.
+
+    Raises
+    ------
+    FingerprintError
+        If parameters differ from those of the run.
+    OSError
+        If an input cannot be read.
+    """
+    manifest.refuse_other_parameters(paths, {"command": job.command, **job.parameters()})
+    sizes = {name: _size(paths.root / name) for name in manifest.files}
+    stamps = dict(zip(job.inputs, manifest.input_stamps, strict=False))
+    return (
+        manifest.tables_complete
+        and not manifest.summary["details"]["rows_missing"]
+        and (paths.has_segments() or not manifest.counts["rows"])
+        and not job.rules.strict
+        and len(stamps) == len(manifest.input_stamps) == len(job.inputs)
+        and sizes == manifest.files
+        and all(_is_same(new, getattr(manifest, name)) for name, new in _choices(manifest, job))
+        and all(is_unchanged(path, stamp) for path, stamp in stamps.items())
+    )
+
+
+def _size(path: Path) -> int | None:
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return None
+
+
+def _is_same(new: object, stored: object) -> bool:
+    return json.dumps(new, sort_keys=True) == json.dumps(stored, sort_keys=True)
+
+
 def _changes(manifest: Manifest, job: Job, stamps: InputStamps) -> dict[str, Any]:
     """Return the fields of the manifest that a resume replaces, by name."""
+    changes = dict(_choices(manifest, job))
+    if changes:
+        changes["tables_complete"] = False
+    return changes | {"input_stamps": stamps.after_reading()}
+
+
+def _choices(manifest: Manifest, job: Job) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of the fields that a resume by `job` chooses anew."""
     choices = {
         "calls": None if job.calls is None else asdict(job.calls.after(manifest.calls)),
         "extracts": {**manifest.extracts, **job.extracts} if job.extracts else None,
         "formats": job.formats,
         "outputs": {**manifest.outputs, **job.outputs} if job.outputs else None,
     }
-    changes: dict[str, Any] = {name: new for name, new in choices.items() if new is not None}
-    if changes:
-        changes["tables_complete"] = False
-    return changes | {"input_stamps": stamps.after_reading()}
+    yield from ((name, new) for name, new in choices.items() if new is not None)
 
 
 def unit_caps(

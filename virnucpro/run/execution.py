@@ -102,7 +102,7 @@ class Execution(RunOptions):
         "--log-format",
         choices=("text", "json"),
         group="machine",
-        help="format of the event logs: DIR/logs/*.log (text) or *.jsonl (json)",
+        help="format of the event logs: DIR/run/logs/*.log (text) or *.jsonl (json)",
     )
     # A batch of a large encoder takes minutes on a slow CPU; weights on a network load slowly.
     start_timeout: float = option(

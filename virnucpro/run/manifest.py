@@ -79,6 +79,10 @@ class Manifest:
         Options that choose outputs, by their names, such as ``published_files``.
     input_stamps
         Stamp of each input, by which a resume recognises an unchanged file; None for a pipe.
+    summary
+        The `summary` of the `Outcome` of the written tables; empty before them.
+    files
+        Size in bytes of the index and of each written table, by its path in the run folder.
     versions
         Versions of this program and its libraries, as of the last writing.
     """
@@ -106,6 +110,8 @@ class Manifest:
     outputs: Mapping[str, bool] = field(default_factory=dict)
     input_stamps: Sequence[InputStamp | None] = ()
     bundle_window: int | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -234,16 +240,19 @@ def write_manifest(run: RunDirectory, manifest: Manifest) -> Manifest:
 
 
 def read_manifest(run: RunDirectory) -> Manifest:
-    """Read run.json.
+    """Read run.json, as `parse_manifest`; raise RunError if a file of the run is not regular."""
+    run.require_regular_files()
+    return parse_manifest(run)
+
+
+def parse_manifest(run: RunDirectory) -> Manifest:
+    """Return the content of run.json, which is a regular file or missing.
 
     Raises
     ------
     NotARunError
         If run.json is missing, damaged, or of an unknown version.
-    RunError
-        If a file of the run is not a regular file.
     """
-    run.require_regular_files()
     try:
         content = json.loads(run.run_json.read_bytes())
         if content["schema_version"] != SCHEMA_VERSION:
@@ -254,13 +263,14 @@ def read_manifest(run: RunDirectory) -> Manifest:
             )
         manifest = _parse(content)
     except (FileNotFoundError, NotADirectoryError):
+        name = run.run_json.relative_to(run.root)
         hint = (
             "It is the output folder of launch: name the folder of a file in it."
             if is_launch(run.root)
             else "Name the output folder of predict, embed or plan."
         )
         raise NotARunError(
-            f"{run.root} is not a run of virnucpro: it has no {run.run_json.name}. {hint}"
+            f"{run.root} is not a run of virnucpro: it has no {name}. {hint}"
         ) from None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"

@@ -112,7 +112,7 @@ class PredictOptions:
         group="sequences",
         help="calls whose sequences are written, one file each, separated by commas: viral, "
         "ambiguous, non-viral, not_scored; or none",
-        default_text="viral (viral.fasta; viral.fastq if all inputs are FASTQ), or as in the "
+        default_text="viral (viruses.fasta; .fastq if all inputs are FASTQ), or as in the "
         "resumed run",
     )
     compress: bool | None = option(
@@ -226,8 +226,8 @@ class PredictOptions:
         None,
         "--genes",
         group="further outputs",
-        help="write genes.gff3, the genes (by genetic code 11) of viral sequences and of provirus "
-        "candidates",
+        help="write tracks/genes.gff3, the genes (by genetic code 11) of viral sequences and of "
+        "provirus candidates",
         is_output=True,
     )
 

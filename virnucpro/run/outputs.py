@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -15,8 +16,10 @@ from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, Status, Thresholds
 from virnucpro.classifier.decision import call_records
 from virnucpro.classifier.run_scores import run_windows, score_run
+from virnucpro.console import output_failure
 from virnucpro.errors import RunError
-from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
+from virnucpro.joined import join
+from virnucpro.report.extract import RecordIds, write_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
@@ -25,6 +28,7 @@ from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run
 from virnucpro.run_dir import RunDirectory, is_run
+from virnucpro.sequences.columns import index_file
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
@@ -43,6 +47,9 @@ from virnucpro.tables.columns import (
 from virnucpro.tables.published import PublishedConsensus, PublishedResults
 from virnucpro.tables.source import LENGTH_CLASSES, RunScores, length_class
 from virnucpro.tables.write import write_table
+
+_MOST_JOINED: Final = 1 << 28
+"""Bytes of segments that are joined: more take long to copy, in few files for their size."""
 
 
 def survey_segments(run: Run, reporter: Reporter) -> Coverage:
@@ -109,18 +116,54 @@ def write_outputs(
         write_exports(run.paths, run.manifest.formats)
     # The lists are written last: an old missing.tsv marks the outputs as incomplete until then.
     write_gaps(run.paths, scores)
+    outcome = outcome_of(run, scores, reporter)
     seconds = {**run.manifest.seconds, "outputs": round(time.perf_counter() - started, 3)}
-    run.update(replace(with_prevalence(run.manifest, scores), seconds=seconds))
+    run.update(replace(with_results(run, scores, outcome), seconds=seconds))
     if run.manifest.command == "predict":
         renew_report(run, reporter, scores, wanted=report)
-    return outcome_of(run, scores, reporter)
+    if not (coverage.missing or run.paths.rounds.exists()):
+        with suppress(OSError):  # the run is complete with more files, too
+            _remove_passing(run, coverage)
+    return replace(outcome, files=_existing(run.paths.results))
 
 
-def with_prevalence(manifest: Manifest, scores: RunScores) -> Manifest:
+def _remove_passing(run: Run, coverage: Coverage) -> None:
+    """Join the segments of a complete run in one file, and remove what only a resume needs.
+
+    A kill leaves segments twice, which the next writer of outputs removes. The history of workers
+    stays if run.json says less: of several workers at once, of failures, and of lost messages.
+    """
+    paths, used = run.paths, list(coverage.done.values())
+    files = [path for path in used if path.parent != paths.segments_file]
+    own = {paths.segments_file, paths.segments_file.parent}
+    if own.issuperset({path.parent for path in coverage.rejected_paths}) and (
+        sum(path.stat().st_size for path in files) <= _MOST_JOINED
+    ):
+        if files:
+            join(paths.segments_file, used)
+        paths.remove_unit_files()
+    ranks = [rank for launch in run.manifest.launches for rank in launch.ranks.values()]
+    several = len(ranks) > len(run.manifest.launches)
+    failed = any(rank["faults"] or rank.get("again") or rank["state"] == "failed" for rank in ranks)
+    if not (several or failed or output_failure()):
+        paths.remove_history()
+
+
+def with_results(run: Run, scores: RunScores, outcome: Outcome) -> Manifest:
     """Return the manifest of a run whose tables were just written from `scores`."""
-    assumed = scores.calls.prevalence
-    values = None if assumed is None else asdict(assumed)
-    return replace(manifest, prevalence=values, tables_complete=True)
+    assumed, paths = scores.calls.prevalence, run.paths
+    written = _existing((index_file(paths.index), *paths.tables, paths.embeddings))
+    return replace(
+        run.manifest,
+        prevalence=None if assumed is None else asdict(assumed),
+        tables_complete=True,
+        summary=outcome.summary,
+        files={str(path.relative_to(paths.root)): path.stat().st_size for path in written},
+    )
+
+
+def _existing(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if path.exists())
 
 
 def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) -> None:
@@ -139,6 +182,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
     if manifest.command != "predict":
         write_table(target.sequences, Sequences, scores)
         return
+    target.tracks.mkdir(exist_ok=True)
     write_table(target.windows, Windows, scores)
     written: set[Path] = set()
     if manifest.outputs.get("published_files"):
@@ -146,7 +190,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
         write_table(target.published_consensus, PublishedConsensus, scores)
         written |= {target.published_results, target.published_consensus}
     options = ExtractOptions(**manifest.extracts)
-    written.update(_write_region_files(target, scores, options))
+    written.update(_write_region_files(target, scores))
     write_table(target.predictions, Predictions, scores)
     written.update(_write_extracts(target, scores, options))
     if manifest.outputs.get("genes"):
@@ -163,22 +207,23 @@ def _write_extracts(
 ) -> Iterator[Path]:
     """Write the sequences of the chosen calls; yield the paths of the files.
 
-    The files are FASTQ if the index has qualities. viruses.fasta has proviruses by stretch, and
-    other viral records whole. Too long sequences are left out: their letters are not in the index.
+    The files are FASTQ if the index has qualities. Too long sequences are left out: their letters
+    are not in the index.
     """
     fastq = scores.index.has_qualities
+    ids = RecordIds(scores.index) if options.calls else None
     for number, call in enumerate(CALL_NAMES):
-        if call in options.calls:
-            path = target.extract(call, fastq=fastq, compressed=options.compress)
-            chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
-            numbers = scores.records.score, scores.calls.probability
-            write_extract(path, scores.index, chosen, *numbers, fastq=fastq)
-            yield path
-    if "viral" in options.calls:
-        path = target.extract("viruses", compressed=options.compress)
-        whole = (scores.calls.call == Call.VIRAL) & ~scores.provirus
-        of_records = whole, scores.calls.probability, scores.inserted, scores.topology
-        write_viruses(path, scores.index, *of_records)
+        if ids is None or call not in options.calls:
+            continue
+        path = target.extract(call, fastq=fastq, compressed=options.compress)
+        chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
+        numbers = scores.records.score, scores.calls.probability
+        if number == Call.VIRAL:
+            whole = chosen & ~scores.provirus
+            of_records = whole, *numbers, scores.inserted, scores.topology
+            write_viruses(path, ids, *of_records, fastq=fastq)
+        else:
+            write_extract(path, ids, chosen, *numbers, fastq=fastq)
         yield path
 
 
@@ -255,7 +300,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         ),
         rule=CallOptions(**run.manifest.calls).text if predicts else "",
         by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
-        files=tuple(path for path in run.paths.results if path.exists()),
+        files=_existing(run.paths.results),
         precision=run.manifest.parameters["precision"],
         again=_recomputed_rows(run, reporter),
         missing_units=coverage.missing,
@@ -264,6 +309,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         expectation=scores.calls.expectation,
         proviruses=int(scores.provirus.sum()) if predicts else 0,
         inserted=len(scores.inserted.record) if predicts else 0,
+        warnings=(*run.index.warnings, *([warning] if warning else [])),
     )
 
 
@@ -331,13 +377,10 @@ def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
-def _write_region_files(
-    target: RunDirectory, scores: RunScores, options: ExtractOptions
-) -> Iterator[Path]:
-    """Write regions.tsv, BED, GFF3, bedGraph and viral_regions.fasta; yield their paths.
+def _write_region_files(target: RunDirectory, scores: RunScores) -> Iterator[Path]:
+    """Write regions.tsv, BED, GFF3 and bedGraph; yield their paths.
 
-    Without a calibration only the bedGraph is written. The sequences are written if viral records
-    are extracted, as FASTQ if the index has qualities.
+    Without a calibration only the bedGraph is written.
 
     Raises
     ------
@@ -353,8 +396,3 @@ def _write_region_files(
     write_bed(target.regions_bed, index, regions)
     write_gff3(target.regions_gff3, index, regions)
     yield from (target.regions, target.regions_bed, target.regions_gff3)
-    if "viral" in options.calls:
-        fastq = index.has_qualities
-        path = target.extract("viral_regions", fastq=fastq, compressed=options.compress)
-        write_region_extract(path, index, scores.inserted, fastq=fastq)
-        yield path

@@ -40,7 +40,7 @@ def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: boo
             reporter.stage(f"writing {paths.report.name}")
         sample = sample_names([paths.root])[0]
         facts = read_facts(paths, run.manifest.as_json(), sample, scores=scores)
-        write_multiqc(facts)
+        write_multiqc(facts, plots=wanted)
         if wanted:
             _write(paths.report, [facts], 1)
     except (VirnucproError, OSError, MemoryError) as error:
@@ -273,7 +273,7 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
 def _below(folder: Path) -> Iterator[Path]:
     """Yield the folders of runs and launches below a folder or the folder itself, sorted.
 
-    A run is not searched for further runs.
+    A run is not searched for further runs, nor is a folder whose name begins with a dot.
     """
     if not folder.is_dir():
         return
@@ -282,6 +282,6 @@ def _below(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir() and is_run(path):
             yield path
-        elif path.is_dir() and not path.is_symlink():
+        elif path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
             of_tasks = path.name == TASKS_NAME and is_launch(folder)
             yield from () if of_tasks else _below(path)

@@ -46,6 +46,10 @@ class Workload:
         Whether other tasks compute the same rows: the share of this launch is unknown.
     model
         Name of the bundle or encoder.
+    devices
+        Names of the devices that compute.
+    limit
+        Line about the number of CPUs to print before, or "".
     """
 
     records: int
@@ -56,6 +60,8 @@ class Workload:
     resumed: bool
     shared: bool = False
     model: str = "the model"
+    devices: str = "cpu"
+    limit: str = ""
 
 
 class Reporter:
@@ -308,7 +314,7 @@ def summary(outcome: "Outcome") -> Iterator[str]:
         yield f"rule of the calls: {outcome.rule}"
     if outcome.expectation:
         yield outcome.expectation.text
-    names = ", ".join(path.name for path in outcome.files)
+    names = ", ".join(str(path.relative_to(outcome.root)) for path in outcome.files)
     yield f"written to {outcome.root}: {names}"
     if outcome.calls.get("viral") or outcome.proviruses:
         for path in outcome.files:
@@ -345,11 +351,7 @@ def recomputed_warning(outcome: "Outcome") -> str:
     )
 
 
-_RESUMABLE: Final = "Finished work is kept. Rerun the command with --resume."
-_IF_STOPPED: Final = (
-    "Nothing new was computed. Rerun the command, with --resume if the run folder exists."
-)
-_IF_PARTIAL: Final = "Rerun the command with --resume."
+_RERUN: Final = "Nothing new was computed. Rerun the command"
 
 
 class CommandReporter(Reporter):
@@ -361,6 +363,8 @@ class CommandReporter(Reporter):
         Display of the workers' progress; None for no display.
     quiet
         Print warnings only.
+    force
+        Whether the command has the option ``--force``, which the advice to resume excludes.
     if_stopped
         Advice to print if the command is stopped before its workers started.
     if_partial
@@ -374,12 +378,15 @@ class CommandReporter(Reporter):
         view: Lines | Bars | None,
         *,
         quiet: bool,
-        if_stopped: str = _IF_STOPPED,
-        if_partial: str = _IF_PARTIAL,
-        resumable: str = _RESUMABLE,
+        force: bool = False,
+        if_stopped: str = "",
+        if_partial: str = "",
+        resumable: str = "",
     ) -> None:
-        self._if_stopped, self._resumable = if_stopped, resumable
-        self._if_partial = if_partial
+        again = f"Rerun the command with --resume{' instead of --force' * force}."
+        anew = f"{_RERUN}." if force else f"{_RERUN}, with --resume if the run folder exists."
+        self._if_stopped, self._if_partial = if_stopped or anew, if_partial or again
+        self._resumable = resumable or f"Finished work is kept. {again}"
         self._view = view
         self._quiet = quiet
         self._stage = ""
@@ -415,12 +422,13 @@ class CommandReporter(Reporter):
         """Print what is computed now, and begin to show its progress."""
         letters = amount(work.letters, protein=work.protein)
         known = " (the rest is finished)" * work.resumed
-        workers = counted(work.workers, "worker")
+        workers = f"{counted(work.workers, 'worker')} ({work.devices})"
         if work.shared:
             workers += ", together with other tasks"
-        self.stage(
-            f"computing {letters} in {counted(work.records, 'sequence')} on {workers}{known}"
-        )
+        sequences = counted(work.records, "sequence")
+        if work.limit:
+            self.stage(work.limit)
+        self.stage(f"computing {letters} in {sequences} on {workers}{known}")
         if self._view is not None:
             self._view.begin(work)
 
@@ -472,13 +480,13 @@ class CommandReporter(Reporter):
             say(f"stopped ({error}). {self._resumable if self._computing else self._if_stopped}")
 
 
-def open_reporter(*, quiet: bool, **advice: str) -> CommandReporter:
+def open_reporter(*, quiet: bool, force: bool = False, **advice: str) -> CommandReporter:
     """Return a progress reporter: bars on a terminal, else lines; only warnings if `quiet`.
 
-    The optional keyword arguments `if_stopped`, `if_partial` and `resumable` are passed to
-    `CommandReporter`.
+    `force` and the optional keyword arguments `if_stopped`, `if_partial` and `resumable` are passed
+    to `CommandReporter`.
     """
-    return CommandReporter(None if quiet else open_view(), quiet=quiet, **advice)
+    return CommandReporter(None if quiet else open_view(), quiet=quiet, force=force, **advice)
 
 
 def open_view() -> Lines | Bars:

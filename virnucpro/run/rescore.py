@@ -18,8 +18,9 @@ from virnucpro.report.reading.records import read_records
 from virnucpro.run.job import classifier_facts
 from virnucpro.run.outputs import (
     call_run,
+    outcome_of,
     survey_segments,
-    with_prevalence,
+    with_results,
     write_gaps,
     write_tables,
 )
@@ -92,7 +93,7 @@ def rescore(
         write_tables(target, changed.manifest, now)
         write_gaps(target, now)
         if other is None:
-            run.update(with_prevalence(manifest, now))
+            run.update(with_results(run, now, outcome_of(run, now, Reporter())))
             renew_report(run, reporter, now, wanted=had_report)
     if expected := now.calls.expectation:
         reporter.stage(expected.text)

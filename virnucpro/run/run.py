@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Self
+from typing import Any, Self
 
 from virnucpro.arrays import IntArray
 from virnucpro.classifier.decision import RecordQuality
@@ -89,14 +89,16 @@ def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = Non
     """
     target = output.absolute().parent.resolve() / output.name
     around = [target.parent, *(path.absolute().resolve() for path in places)]
+    is_own = False  # a report of the run itself, which may lie in a folder of another run
     for folder in dict.fromkeys(folder for path in around for folder in (path, *path.parents)):
         inside = target.relative_to(folder).parts if folder in target.parents else ()
         if is_launch(folder) and not OWN_NAMES.isdisjoint(inside[:1]):
             raise UsageError(f"{output} is a file of a launch, {folder}; choose another one")
         run = RunDirectory(folder)
-        if not is_run(folder):
-            continue
-        is_own = target == folder / (own or "")
+        with suppress(OSError):  # unreadable: a file with a name of a run may be one
+            if not is_run(folder):
+                continue
+        is_own |= target == folder / (own or "")
         if run.owns(output) and not is_own:
             example = f", such as {folder / own}" if own else ""
             raise UsageError(
@@ -215,6 +217,7 @@ def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
 def put_index_in_place(run: RunDirectory) -> None:
     """Give the index of a new run its place in the folder; the run is complete then."""
     run.next_index.rename(run.index)
+    sync_folder(run.machine)
     sync_folder(run.root)
 
 
@@ -270,6 +273,8 @@ class Outcome:
         Number of valid segments of units that another segment has too.
     rejected
         Files that are named like segments and cannot be used.
+    warnings
+        Warnings about the inputs and about records without a score.
     """
 
     root: Path
@@ -290,8 +295,37 @@ class Outcome:
     expectation: Expectation | None = None
     proviruses: int = 0
     inserted: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Return whether every row of the run has a result."""
         return not (self.rows_missing or self.rows_quarantined)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Return the counts as JSON, for run.json and for the table of a launch."""
+        expected = self.expectation
+        by_length = {
+            f"{what}_{name.replace(' ', '_')}": number
+            for name, pair in self.by_length.items()
+            for what, number in zip(("sequences", "viral"), pair, strict=True)
+        }
+        return {
+            "sequences": sum(self.records.values()),
+            "viral": self.calls.get("viral", 0),
+            "rule": self.rule,
+            "prevalence": expected and expected.prevalence.value,
+            **by_length,
+            "proviruses": self.proviruses,
+            "complete": self.complete,
+            "details": {
+                "records": self.records,
+                "calls": self.calls,
+                "expected_false": expected and round(expected.false, 1),
+                "rows_missing": self.rows_missing,
+                "rows_quarantined": self.rows_quarantined,
+                "again": self.again,
+                "warnings": list(self.warnings),
+            },
+        }

@@ -7,6 +7,7 @@ from typing import Any
 
 from virnucpro.console import duration
 from virnucpro.folder_lock import is_held
+from virnucpro.run.manifest import Manifest
 from virnucpro.run.part_states import PartState, part_states, read_heartbeat
 from virnucpro.run.run import Run
 from virnucpro.run_dir import RunDirectory
@@ -109,7 +110,11 @@ def read_progress(paths: RunDirectory) -> RunProgress:
         return RunProgress(str(paths.root), "a new run", "reading", 0, 0, 0, 0, 0, 0, {})
     run = Run.open(paths, verify=False)
     manifest, n_units = run.manifest, run.n_units
-    units = {unit for unit, path in paths.segments() if unit < n_units and path.stat().st_size}
+    units = {
+        unit
+        for unit, path in paths.segments()
+        if 0 <= unit < n_units and (path.parent == paths.segments_file or path.stat().st_size)
+    }
     wanted = [paths.predictions if manifest.command == "predict" else paths.sequences]
     if run.stores_vectors:
         wanted.append(paths.embeddings)
@@ -129,7 +134,7 @@ def read_progress(paths: RunDirectory) -> RunProgress:
         rows_done=run.n_rows_of(units),
         rows_total=run.index.n_rows,
         launches=len(manifest.launches),
-        ranks=_ranks(paths, alive=locked),
+        ranks=_ranks(paths, manifest, alive=locked),
         parts=parts,
         planned=bool(rounds),
         round_waits=bool(rounds) and not paths.round_claims(rounds[-1]).exists(),
@@ -187,15 +192,28 @@ def _state(*, running: bool, computed: bool, written: bool) -> str:
     return "complete" if written else "computed"
 
 
-def _ranks(run: RunDirectory, *, alive: bool) -> Mapping[str, Mapping[str, Any]]:
+def _ranks(
+    run: RunDirectory, manifest: Manifest, *, alive: bool
+) -> Mapping[str, Mapping[str, Any]]:
     """Return the last known status of each rank from status.json; the keys are rank numbers.
 
     If the parent process is dead (`alive` is False), the state of a rank that was still running
-    becomes ``lost with its parent``. If status.json is missing or invalid, the result is empty.
+    becomes ``lost with its parent``. Without a valid status.json, as in a finished run, run.json
+    has the ranks of its last launch.
     """
     beat = read_heartbeat(run)
-    ranks = {} if beat is None else beat.ranks
+    if beat is None:
+        records = manifest.launches[-1].ranks if manifest.launches else {}
+        return {rank: _status_of(record) for rank, record in records.items()}
+    ranks = beat.ranks
     for status in ranks.values():
         if not alive and status["state"] in _ALIVE:
             status["state"] = "ended with the main process"
     return ranks
+
+
+def _status_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of a rank in run.json with the keys of status.json."""
+    rows = record.get("rows", 0)
+    faults = [{"reason": reason} for reason in record["faults"]]
+    return {**record, "attempt": record["attempts"], "faults": faults, "done": rows, "total": rows}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from virnucpro.errors import IndexFormatError, NotARunError, StoreError
 from virnucpro.folder_lock import is_held
+from virnucpro.joined import remove
 from virnucpro.report.multiqc import read_sample, write_multiqc
 from virnucpro.report.reading.facts import read_facts
 from virnucpro.run.manifest import read_manifest
@@ -158,7 +159,7 @@ def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
         found = _verify(run, outputs=True)
         bad = tuple(problem.path for problem in found.problems if problem.damaged_segment)
         for path in bad:
-            path.unlink()
+            remove(path)
         return replace(_verify(run, outputs=True) if bad else found, removed=bad)
 
 
@@ -175,7 +176,7 @@ def _opened(paths: RunDirectory) -> tuple[Run | None, list[Problem]]:
         index = SequenceIndex.open(paths.index)
     except IndexFormatError as error:
         return None, [*problems, Problem(paths.index, str(error), _RESTORE)]
-    problems += [Problem(path, reason, _RESTORE) for path, reason in index.changed_files()]
+    problems += [Problem(path, reason, _RESTORE) for path, reason in index.changed_columns()]
     if manifest and index.fingerprint != manifest.index_fingerprint:
         reason = f"belongs to another run than {paths.run_json}"
         problems.append(Problem(paths.index, reason, _RESTORE))
@@ -191,7 +192,7 @@ def _output_problems(run: Run, coverage: Coverage) -> Iterator[Problem]:
         write_tables(expected, run.manifest, scores)
         write_gaps(expected, scores)
         for path in (*run.paths.tables, *_write_multiqc(expected, run, scores)):
-            made = expected.root / path.name
+            made = expected.root / path.relative_to(run.paths.root)
             if reason := _table_problem(made, path, complete=not coverage.missing):
                 yield Problem(path, reason, remedy)
     if problem := _embeddings_problem(run, coverage):
@@ -207,8 +208,10 @@ def _write_multiqc(target: RunDirectory, run: Run, scores: RunScores) -> Sequenc
     kept = [path for path in run.paths.multiqc if path.exists()]
     if run.manifest.command != "predict" or not kept:
         return ()
+    target.machine.mkdir()
     sample = read_sample(kept) or sample_names([run.paths.root])[0]
-    write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores))
+    plots = kept != [run.paths.multiqc[0]]
+    write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores), plots=plots)
     return run.paths.multiqc
 
 

@@ -12,6 +12,7 @@ from virnucpro.durable import make_folder, remove_unfinished, write_file
 from virnucpro.errors import UsageError
 from virnucpro.run.job import Inputs, inputs_of, require_inputs
 from virnucpro.run.options import FramesOptions
+from virnucpro.sequences.entries import shown_path
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
@@ -85,9 +86,7 @@ def _outputs(outdir: Path, stem: str, window: int) -> tuple[Path, Path, Path]:
 
 def _stem(name: str) -> str:
     """Return the prefix of the output files of input `name`, such as ``b`` for ``a/b.fa.gz``."""
-    if name == "-":
-        return "stdin"
-    path = Path(name)
+    path = Path(shown_path(name))
     return Path(path.stem).stem if path.suffix in _COMPRESSIONS else path.stem
 
 

@@ -23,8 +23,8 @@ from typing import NamedTuple, TextIO, cast
 from virnucpro.console import protect_standard_streams
 from virnucpro.errors import VirnucproError
 from virnucpro.runtime.messages import Failure, Finished, Started, WorkerChannel
-from virnucpro.runtime.process import Connection, unseal
-from virnucpro.runtime.signals import STOPPING
+from virnucpro.runtime.process import Connection, hide_safe_path, unseal
+from virnucpro.runtime.signals import STOPPING, WARNINGS
 
 WorkerFunction = Callable[..., object]
 
@@ -98,6 +98,7 @@ def run_child(connection: Connection, sealed: int, setup: Setup) -> None:
         If the function failed. The exit code is 1, or the integer that the function passed to
         ``sys.exit``.
     """
+    hide_safe_path()
     os.environ.update(setup.environment)
     _follow_parent(setup.parent)
     _choose_signals()
@@ -195,10 +196,12 @@ def keep_freed_memory() -> None:
 
 
 def _choose_signals() -> None:
-    """Ignore SIGINT, since the parent handles Ctrl-C; let SIGTERM end the process."""
+    """Ignore SIGINT and warnings, which the parent handles; let SIGTERM end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    for signum in WARNINGS:  # not SIG_IGN, which programs that a worker starts would inherit
+        signal.signal(signum, lambda _signum, _frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOPPING, *WARNINGS})
 
 
 def _redirect(log: Path) -> None:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from virnucpro.console import say
@@ -246,6 +248,49 @@ def visible_gpus(
             _say_once(f"{entry} is a partitioned GPU (MIG): its first instance {first} is used.")
         visible[first or entry] = first or uuid
     return visible
+
+
+def unused_gpus(
+    environ: Mapping[str, str], *, useful: bool, gpus: Callable[[], Sequence[Gpu]] | None = None
+) -> str:
+    """Return why a computation cannot use the GPUs of CUDA_VISIBLE_DEVICES.
+
+    Parameters
+    ----------
+    useful
+        Whether the computation could use a GPU.
+    gpus
+        As for `parse_devices`.
+
+    Returns
+    -------
+    A sentence; "" if the variable names no GPU, or one that can be used.
+    """
+    if not inherited_mask(environ):
+        return ""
+    given = f"{MASK_VARIABLE}={environ[MASK_VARIABLE]}"
+    if not useful:
+        return f"{given} has no effect: this model computes on CPUs only"
+    if visible_gpus(environ, gpus):
+        return ""
+    listed = (gpus or list_gpus)()
+    reasons = ["the NVIDIA driver lists no such GPU" if listed else "there is no NVIDIA driver"]
+    reasons += [f"torch {version} is a build without CUDA" for version in _torch_without_cuda()]
+    return (
+        f"{given} names a GPU, but {' and '.join(reasons)}. CPUs compute, which can take days "
+        "instead of minutes. In a container, pass the GPU on (apptainer --nv, docker --gpus); to "
+        "use CPUs without this warning, give --devices cpu:N."
+    )
+
+
+def _torch_without_cuda() -> list[str]:
+    """Return the version of an installed torch without CUDA, which is not imported."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return []
+    text = Path(spec.origin).with_name("version.py").read_text()
+    without = re.search(r"^cuda\b.*= None$", text, re.MULTILINE)
+    return re.findall(r"^__version__ = '(.+)'", text, re.MULTILINE) if without else []
 
 
 def list_gpus() -> list[Gpu]:

@@ -49,7 +49,7 @@ class GPUProcessCoordinator:
     world_size
         Number of workers.
     output_dir
-        Folder of the run; the workers' output is in its ``logs/rank-0000.log`` and so on.
+        Folder of the run; the workers' output is in its ``run/logs/rank-0000.log`` and so on.
     devices
         Rank r gets the r-th device; see `virnucpro.runtime.devices.devices_of_ranks`.
     threads

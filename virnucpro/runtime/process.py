@@ -17,7 +17,7 @@ from multiprocessing.context import SpawnProcess as SpawnProcess
 
 from virnucpro.errors import UsageError
 from virnucpro.runtime.messages import UNGUARDED_CODE, Decoder, Message, frame
-from virnucpro.runtime.signals import STOPPING
+from virnucpro.runtime.signals import STOPPING, WARNINGS
 
 SPAWN: SpawnContext = get_context("spawn")
 """Start method of child processes. Fork would copy the parent's locks and CUDA state."""
@@ -27,6 +27,14 @@ _READ_SIZE = 1 << 20
 
 _REAPED_ELSEWHERE_S = 0.5
 """Maximum wait in seconds for an exit code that another thread is collecting."""
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+"""Variable with which Python starts without the working folder on ``sys.path``."""
+
+_OURS = "virnucpro"
+"""Value of `_SAFE_PATH` if the user did not set it: workers do not hand it on."""
+
+_starting = threading.Lock()
 
 
 class Sealed:
@@ -143,7 +151,8 @@ class Child:
         ours, theirs = SPAWN.Pipe(duplex=True)
         process = SPAWN.Process(target=target, name=name, args=(theirs, *arguments))
         try:
-            process.start()
+            with _without_working_folder():
+                process.start()
         except BaseException:
             ours.close()
             raise
@@ -317,6 +326,27 @@ def _pidfd(process: SpawnProcess) -> int | None:
 
 
 @contextmanager
+def _without_working_folder() -> Iterator[None]:
+    """Let a Python process that the block starts import its first modules from Python alone.
+
+    Otherwise a file such as ``signal.py`` in the working folder replaces a standard module. A
+    worker then takes the ``sys.path`` of this process, as `multiprocessing` has it.
+    """
+    with _starting:
+        os.environ.setdefault(_SAFE_PATH, _OURS)
+        try:
+            yield
+        finally:
+            hide_safe_path()
+
+
+def hide_safe_path() -> None:
+    """Remove the variable of `_without_working_folder` from the environment of this process."""
+    if os.environ.get(_SAFE_PATH) == _OURS:
+        del os.environ[_SAFE_PATH]
+
+
+@contextmanager
 def interrupts_held() -> Iterator[None]:
     """Block stop signals in this thread during a `with` block that starts a child.
 
@@ -324,15 +354,17 @@ def interrupts_held() -> Iterator[None]:
     kill a child before it has set its signal handlers (`virnucpro.runtime.child`).
     """
     # A signal to the process group must not end multiprocessing's tracker, which ignores only two.
-    kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGUSR1})
+    kept = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, *WARNINGS})
     try:
         # If the tracker started later, with the first child, it would unblock the signals.
-        resource_tracker.ensure_running()
+        with _without_working_folder():
+            resource_tracker.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, kept)
     # Python runs signal handlers only in the main thread.
     main = threading.current_thread() is threading.main_thread()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if main else {signal.SIGINT})
+    stopping = STOPPING if main else (signal.SIGINT,)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*stopping, *WARNINGS})
     try:
         yield
     finally:

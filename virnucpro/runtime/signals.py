@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,11 @@ ECHO_S = 0.3
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a program."""
 
-_WARNING = signal.SIGUSR1
-"""Signal of schedulers before a time limit, if the user asked for it; it stops the program too."""
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM)
+"""Signals of schedulers before a limit; they stop a program as SIGTERM does, if it has no handler.
+
+The kernel repeats SIGXCPU every second. A repeated warning has no effect.
+"""
 
 
 class StopRequested(BaseException):
@@ -26,8 +30,8 @@ class StopRequested(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the program: 128 + signal; for SIGUSR1 the code of SIGTERM."""
-        return 128 + (signal.SIGTERM if self.signum == _WARNING else self.signum)
+        """Return the exit code of the program: 128 + signal; for `WARNINGS` that of SIGTERM."""
+        return 128 + (signal.SIGTERM if self.signum in WARNINGS else self.signum)
 
 
 class _Request:
@@ -44,14 +48,14 @@ class _Request:
         """Raise StopRequested at the first signal; end the process at the second signal."""
         now = time.monotonic()
         if self.signum is None and _in_import(frame):
-            if signum == _WARNING:  # by default, this signal has an exit code of its own
+            if signum in WARNINGS:  # by default, these signals have exit codes of their own
                 os._exit(StopRequested(signum).exit_code)
             signal.signal(signum, signal.SIG_DFL)
             signal.raise_signal(signum)
         elif self.signum is None:
             self.signum, self.at = signum, now
             raise StopRequested(signum)
-        elif signum != self.signum or now - self.at > ECHO_S:
+        elif signum != self.signum or (now - self.at > ECHO_S and signum not in WARNINGS):
             os._exit(StopRequested(signum).exit_code)
 
 
@@ -66,9 +70,23 @@ def _in_import(frame: FrameType | None) -> bool:
 _requests: list[_Request] = []
 
 
+def exit_on_warnings() -> None:
+    """Make `WARNINGS` end the program with the exit code of SIGTERM, until `stop_on_signals`."""
+    for signum in _unhandled_warnings():
+        signal.signal(signum, _exit)
+
+
+def _exit(signum: int, _frame: FrameType | None) -> None:
+    sys.exit(StopRequested(signum).exit_code)
+
+
+def _unhandled_warnings() -> list[signal.Signals]:
+    return [one for one in WARNINGS if signal.getsignal(one) in (signal.SIG_DFL, _exit)]
+
+
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Raise StopRequested in the main thread at the first SIGINT, SIGTERM, SIGHUP or SIGUSR1.
+    """Raise StopRequested in the main thread at the first of `STOPPING` and `WARNINGS`.
 
     A second signal ends the process immediately, and the workers end with it. A signal during an
     import also ends the process, since imports may suppress exceptions. A repetition of
@@ -83,10 +101,9 @@ def stop_on_signals() -> Iterator[None]:
         because the stop may be its cause.
     """
     request = _Request()
-    # A signal that was ignored on entry (nohup) stays ignored.
-    wanted = [
-        number for number in (*STOPPING, _WARNING) if signal.getsignal(number) != signal.SIG_IGN
-    ]
+    # A signal that was ignored on entry (nohup) stays ignored; a host's timer keeps its SIGALRM.
+    wanted = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+    wanted += _unhandled_warnings()
     before = {number: signal.signal(number, request.receive) for number in wanted}
     _requests.append(request)
     try:
@@ -113,7 +130,12 @@ def raise_if_asked_to_stop() -> None:
 
 def call_on_alarm(function: Callable[[], None]) -> None:
     """Register a function that the worker's main thread calls at the end of `set_alarm`'s time."""
-    signal.signal(signal.SIGALRM, lambda _signum, _frame: function())
+
+    def alarm(_signum: int, _frame: FrameType | None) -> None:
+        if not signal.getitimer(signal.ITIMER_REAL)[0]:  # else a scheduler sent the signal
+            function()
+
+    signal.signal(signal.SIGALRM, alarm)
 
 
 def set_alarm(seconds: float) -> None:

@@ -25,7 +25,7 @@ from virnucpro.sequences.columns import (
     open_column,
     open_writer,
 )
-from virnucpro.sequences.entries import STANDARD_INPUT, Input
+from virnucpro.sequences.entries import STANDARD_INPUTS, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
 from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pairs
@@ -100,14 +100,14 @@ def input_digests(
 def write_columns(
     folder: Folder, inputs: Sequence[Input], spec: IndexSpec, read: ReadListener, rules: InputRules
 ) -> Header:
-    """Read all inputs and write the columns of their index; return the content of index.json.
+    """Read all inputs and write the columns of their index; return the content of its header.
 
     Raises
     ------
     InputError, UsageError
         As `virnucpro.sequences.index.build_index`.
     """
-    if inputs.count(STANDARD_INPUT) > 1:
+    if sum(path in STANDARD_INPUTS for path in inputs) > 1:
         raise UsageError("standard input can be read only once: give the input - only once")
     keeps_qualities = spec.kind != "whole"  # outputs of embed have no sequences
     reader = _Reader(inputs, spec, rules, qualities=keeps_qualities)
@@ -215,9 +215,11 @@ class _Reader:
 
     def warnings(self, folder: Folder) -> Iterator[str]:
         """Yield the warnings about all inputs; `folder` is their index."""
-        n_repeats, place = count_repeats(open_column(folder, "name_hash").values)
+        parts = [*repeated_values(open_column(folder, "name_hash").values)]
+        n_repeats = sum(number for number, _ in parts)
         name = ""
         if n_repeats:
+            place = min(int(places.min()) for number, places in parts if number)
             low, high = open_column(folder, "name_first").values[place : place + 2].tolist()
             name = open_column(folder, "names").read(low, high).decode()
         yield from self.notes.warnings(self.digests(), n_repeats, name)
@@ -385,10 +387,10 @@ _AT_ONCE: Final = 1 << 26
 _BLOCK: Final = 1 << 22
 
 
-def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> tuple[int, int]:
-    """Count the values that equal an earlier value; return their number and a position.
+def repeated_values(values: IntArray, at_once: int = _AT_ONCE) -> Iterator[tuple[int, IntArray]]:
+    """Yield number and positions of values that occur several times, for a part of them at once.
 
-    It is the earliest position of a value that occurs again, -1 if there is none.
+    The number is that of the values that equal an earlier value.
 
     Parameters
     ----------
@@ -398,7 +400,6 @@ def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> tuple[int, int]:
         Number of values in memory; the array is read once for each such part.
     """
     n_parts = max(1, -(-len(values) // at_once))
-    number, first = 0, len(values)
     for part in range(n_parts):
         places = [np.empty(0, np.int64)]
         places += [n + np.flatnonzero(block % n_parts == part) for n, block in _blocks(values)]
@@ -406,10 +407,7 @@ def count_repeats(values: IntArray, at_once: int = _AT_ONCE) -> tuple[int, int]:
         own = values[place]
         order = np.argsort(own)
         again = np.flatnonzero(own[order[1:]] == own[order[:-1]])
-        number += len(again)
-        repeated = np.concatenate((order[again], order[again + 1]))
-        first = min(first, int(place[repeated].min(initial=first)))
-    return number, first if number else -1
+        yield len(again), place[np.unique(order[np.concatenate((again, again + 1))])]
 
 
 def _blocks(values: IntArray) -> Iterator[tuple[int, IntArray]]:

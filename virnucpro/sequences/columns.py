@@ -1,30 +1,31 @@
-"""Files of an index: columns as .npy files, and index.json with their sizes and checksums.
+"""The file of an index: its columns as .npy images, and a header with their places and checksums.
 
-Columns are written in pieces and read by memory map. A `MemoryFolder` has them without files.
+Columns are written in pieces, into a file each; `write_header` appends them to that of the letters,
+the longest one. They are read by memory map. A `MemoryFolder` has them without files.
 """
 
+import errno
 import io
-import json
 import mmap
 import os
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from virnucpro.durable import write_file
 from virnucpro.errors import IndexFormatError
+from virnucpro.joined import seal, sealed_content
 from virnucpro.sequences.spec import (
     SCHEMA_VERSION,
     IndexSpec,
     InputFile,
     fingerprint,
-    json_digest,
 )
 
 COLUMNS: dict[str, np.dtype[Any]] = {
@@ -95,15 +96,21 @@ _BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """Expected size of a column file in bytes, and expected CRC-32 of its array."""
+    """Size of a column's .npy image in bytes, CRC-32 of its array, and place in the index file."""
 
     bytes: int
     crc32: int
+    start: int = 0
 
 
 def column_path(folder: Path, name: str) -> Path:
-    """Return the path of the file of column `name` in the index `folder`."""
+    """Return the path of the file of column `name` in `folder`, while an index is written."""
     return folder / f"{name}.npy"
+
+
+def index_file(folder: Path) -> Path:
+    """Return the path of the file of the complete index in `folder`."""
+    return folder / "columns.bin"
 
 
 class ColumnWriter:
@@ -139,12 +146,10 @@ class ColumnWriter:
         self._length += len(data) // self._dtype.itemsize
 
     def close(self) -> ColumnFile:
-        """Write the header and fsync the column's file; return size and checksum of the file."""
+        """Write the header; return size and checksum of the file."""
         with self._stream as stream:
             stream.seek(0)
             stream.write(_header(self._dtype, self._length))
-            stream.flush()
-            os.fsync(stream.fileno())
         size = self._header_bytes + self._length * self._dtype.itemsize
         return ColumnFile(size, self._crc32)
 
@@ -174,6 +179,8 @@ class Column:
     ----------
     folder, name
         Folder of the index, and the name of a column of this module.
+    place
+        Place in the index file; None for a column that has a file of its own.
 
     Attributes
     ----------
@@ -186,13 +193,14 @@ class Column:
         If the file is not a valid file of this column.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        with _opened(folder, name) as stream:
-            self._origin = stream.tell()
-            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        dtype = _DTYPES[name]
-        length = (len(self._map) - self._origin) // dtype.itemsize
-        self.values: npt.NDArray[Any] = np.frombuffer(self._map, dtype, length, self._origin)
+    def __init__(self, folder: Path, name: str, place: ColumnFile | None = None) -> None:
+        with _opened(folder, name, place) as (stream, length):
+            first = stream.tell() // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+            self._origin = stream.tell() - first
+            size = self._origin + length * _DTYPES[name].itemsize
+            self._map = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=first)
+        values = np.frombuffer(self._map, _DTYPES[name], length, self._origin)
+        self.values: npt.NDArray[Any] = values
 
     def read(self, first: int, last: int) -> bytes:
         """Return the values ``first:last`` of a column of bytes."""
@@ -265,12 +273,12 @@ def open_writer(folder: Folder, name: str) -> ColumnWriter:
     return folder[name]
 
 
-def open_column(folder: Folder, name: str) -> Column:
-    """Return a column that is complete."""
-    return Column(folder, name) if isinstance(folder, Path) else folder[name]
+def open_column(folder: Folder, name: str, place: ColumnFile | None = None) -> Column:
+    """Return a column that is complete; parameters are those of `Column`."""
+    return Column(folder, name, place) if isinstance(folder, Path) else folder[name]
 
 
-def checksum(folder: Path, name: str) -> int:
+def checksum(folder: Path, name: str, place: ColumnFile) -> int:
     """Return the CRC-32 of a column's array, read without a memory map.
 
     Raises
@@ -279,41 +287,46 @@ def checksum(folder: Path, name: str) -> int:
         If the file is not a valid file of this column.
     """
     total = 0
-    with _opened(folder, name) as stream:
-        while block := stream.read(_BUFFER_BYTES):
+    with _opened(folder, name, place) as (stream, length):
+        left = length * _DTYPES[name].itemsize
+        while block := stream.read(min(left, _BUFFER_BYTES)):
             total = zlib.crc32(block, total)
+            left -= len(block)
     return total
 
 
 @contextmanager
-def _opened(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """Yield the open file of a column, positioned at the start of the array."""
-    path = column_path(folder, name)
+def _opened(folder: Path, name: str, place: ColumnFile | None) -> Iterator[tuple[BinaryIO, int]]:
+    """Yield a file, positioned at the start of the array of a column, and the array's length."""
+    path = column_path(folder, name) if place is None else index_file(folder)
     expected = _DTYPES[name]
     header_bytes = len(_header(expected, 0))
     with path.open("rb") as stream:
-        length, rest = divmod(path.stat().st_size - header_bytes, expected.itemsize)
+        size = path.stat().st_size if place is None else place.bytes
+        length, rest = divmod(size - header_bytes, expected.itemsize)
+        stream.seek(0 if place is None else place.start)
         # The header is compared, not parsed: numpy's parser raises many error types for damaged
         # bytes.
         if rest or length < 0 or stream.read(header_bytes) != _header(expected, length):
-            raise IndexFormatError(f"{path}: not a column of type {expected}; {ADVICE}")
-        yield stream
+            raise IndexFormatError(f"{path}: {name} is not a column of type {expected}; {ADVICE}")
+        yield stream, length
 
 
 _FORMAT = "virnucpro sequence index"
-_NAME = "index.json"
+_ALIGNMENT = 64
+"""Bytes; a column begins at a multiple of them, as NumPy's arrays in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Content of index.json.
+    """Content of the header of an index.
 
     Attributes
     ----------
     spec, inputs
         Parameters and input files of the index.
     files
-        Size and checksum of every column file.
+        Size, checksum and place of every column.
     warnings
         Warnings about the inputs, such as records with invalid letters.
     """
@@ -330,56 +343,59 @@ class Header:
 
 
 def write_header(folder: Path, header: Header) -> None:
-    """Write index.json: the content of `header`, and a digest of this content."""
-    content = {
-        "format": _FORMAT,
-        "schema": SCHEMA_VERSION,
-        "fingerprint": header.fingerprint,
-        "spec": header.spec.as_json(),
-        "inputs": [asdict(file) for file in header.inputs],
-        "files": {name: asdict(file) for name, file in header.files.items()},
-        "warnings": header.warnings,
-    }
-    signed = {**content, "sha256": json_digest(content)}
-    with write_file(folder / _NAME) as stream:
-        stream.write(json.dumps(signed, indent=1).encode())
+    """Join the columns in one file, with the content of `header` at its end."""
+    names = [name for name in COLUMNS | OPTIONAL_COLUMNS if name in header.files]
+    path, files = index_file(folder), {}
+    column_path(folder, names[0]).rename(path)  # not copied: it is the largest
+    with path.open("r+b") as stream:
+        for name in names:
+            start = 0
+            if name != names[0]:
+                start = stream.seek(-(-stream.seek(0, os.SEEK_END) // _ALIGNMENT) * _ALIGNMENT)
+                with column_path(folder, name).open("rb") as column:
+                    shutil.copyfileobj(column, stream, _BUFFER_BYTES)
+                column_path(folder, name).unlink()
+            files[name] = replace(header.files[name], start=start)
+        content = {
+            "format": _FORMAT,
+            "schema": SCHEMA_VERSION,
+            "fingerprint": header.fingerprint,
+            "spec": header.spec.as_json(),
+            "inputs": [asdict(file) for file in header.inputs],
+            "files": {name: asdict(file) for name, file in files.items()},
+            "warnings": header.warnings,
+        }
+        seal(stream, content)
 
 
 def read_header(folder: Path) -> Header:
-    """Return the content of index.json; check that all column files have the listed sizes.
+    """Return the header of an index.
 
     Raises
     ------
     IndexFormatError
         When the folder has no index, an index of another version, or a damaged index.
     """
-    path = folder / _NAME
+    path = index_file(folder)
     try:
-        content = json.loads(path.read_bytes())
+        content = sealed_content(path)
     except FileNotFoundError as error:
         raise IndexFormatError(f"{folder}: no sequence index found; {ADVICE}") from error
-    except ValueError as error:
-        raise IndexFormatError(f"{path}: not valid JSON ({error}); {ADVICE}") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise IndexFormatError(f"{path}: not the header of a sequence index; {ADVICE}")
+    except OSError as error:
+        if error.errno != errno.EBADMSG:
+            raise
+        raise IndexFormatError(f"{path}: {error.strerror}; {ADVICE}") from error
+    if content.get("format") != _FORMAT:
+        raise IndexFormatError(f"{path}: not a sequence index; {ADVICE}")
     if content.get("schema") != SCHEMA_VERSION:
         raise IndexFormatError(
             f"{folder}: a sequence index of version {content.get('schema')}, but this program "
             f"reads version {SCHEMA_VERSION}; use the virnucpro version "
             f"that wrote the index, or {ADVICE}"
         )
-    if content.pop("sha256", None) != json_digest(content):
-        raise IndexFormatError(f"{path}: changed since it was written; {ADVICE}")
-    names = [*COLUMNS, *(name for name in OPTIONAL_COLUMNS if name in content["files"])]
-    header = Header(
+    return Header(
         IndexSpec.from_json(content["spec"]),
         tuple(InputFile(**file) for file in content["inputs"]),
-        {name: ColumnFile(**content["files"][name]) for name in names},
+        {name: ColumnFile(**file) for name, file in content["files"].items()},
         tuple(content["warnings"]),
     )
-    for name, file in header.files.items():
-        path = column_path(folder, name)
-        size = path.stat().st_size if path.is_file() else 0
-        if size != file.bytes:
-            raise IndexFormatError(f"{path}: has {size} bytes instead of {file.bytes}; {ADVICE}")
-    return header

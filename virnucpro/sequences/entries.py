@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 """Name of standard input in a list of files."""
+STANDARD_INPUTS: Final = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+"""All paths of standard input; it can be read once."""
+
+
+def shown_path(path: str) -> str:
+    """Return a path as outputs contain it: ``stdin`` for standard input."""
+    return "stdin" if path in STANDARD_INPUTS else path
 
 
 @dataclass(frozen=True)

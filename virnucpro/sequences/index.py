@@ -26,13 +26,13 @@ from virnucpro.sequences.columns import (
     Header,
     MemoryFolder,
     checksum,
-    column_path,
+    index_file,
     open_column,
     read_header,
     write_column,
     write_header,
 )
-from virnucpro.sequences.entries import Input
+from virnucpro.sequences.entries import Input, shown_path
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import ITEM_NAMES, PIECE_ITEM, WINDOW_ITEM
 from virnucpro.sequences.mates import joint_letters
@@ -107,7 +107,9 @@ class SequenceIndex:
         self.fingerprint = header.fingerprint
         self.warnings = header.warnings
         self._folder = folder if isinstance(folder, Path) else None
-        self._columns = {name: open_column(folder, name) for name in header.files}
+        self._columns = {
+            name: open_column(folder, name, place) for name, place in header.files.items()
+        }
         self._values = {name: column.values for name, column in self._columns.items()}
         self.record_lengths: IntArray = self._values["record_lengths"]
         self.mate_lengths: IntArray | None = self._values.get("mate_lengths")
@@ -140,7 +142,7 @@ class SequenceIndex:
 
     @classmethod
     def open(cls, folder: Path) -> "SequenceIndex":
-        """Open an index on disk and check the file sizes; `verify` checks the files' content.
+        """Open an index on disk and check its header; `verify` checks its columns.
 
         Raises
         ------
@@ -150,23 +152,23 @@ class SequenceIndex:
         return cls(folder, read_header(folder))
 
     def verify(self) -> None:
-        """Read every file of the index once; compare the checksums with index.json.
+        """Read every column of the index once; compare the checksums with those of the header.
 
         Raises
         ------
         IndexFormatError
-            When a file was changed since it was written.
+            When a column was changed since it was written.
         """
-        for path, reason in self.changed_files():
+        for path, reason in self.changed_columns():
             raise IndexFormatError(f"{path}: {reason}; {ADVICE}")
 
-    def changed_files(self) -> Iterator[tuple[Path, str]]:
-        """Read every file of the index once; yield path and problem of each changed file."""
+    def changed_columns(self) -> Iterator[tuple[Path, str]]:
+        """Read every column of the index once; yield the file and each problem."""
         if self._folder is None:
             return
-        for name, file in self._header.files.items():
-            if checksum(self._folder, name) != file.crc32:
-                yield column_path(self._folder, name), "changed since it was written"
+        for name, place in self._header.files.items():
+            if checksum(self._folder, name, place) != place.crc32:
+                yield index_file(self._folder), f"{name} changed since it was written"
 
     def write(self, folder: Path) -> None:
         """Write the index into a new folder.
@@ -230,11 +232,12 @@ class SequenceIndex:
     def input_names(self) -> list[str]:
         """Names of the input files as in all outputs: their paths, if two have equal names.
 
-        If a path is given several times, ``#2`` and so on follow. All names are different.
+        If a path is given several times, ``#2`` and so on follow. All names are different. Standard
+        input is ``stdin``.
 
         Unsafe characters are percent-encoded, see `encoded_file_name`.
         """
-        paths = [file.path for file in self.inputs]
+        paths = [shown_path(file.path) for file in self.inputs]
         names = [Path(path).name or path for path in paths]
         shown = names if len({*names}) == len(names) else _numbered(paths)
         return list(map(encoded_file_name, shown))

@@ -31,6 +31,7 @@ from virnucpro.arrays import (
 )
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
+from virnucpro.joined import open_file
 from virnucpro.run_dir import run_of_part
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 
@@ -242,7 +243,7 @@ def is_short_of_space(error: OSError) -> bool:
 
 def recompute_advice(path: Path) -> str:
     """Return what computes the unit of a segment file again."""
-    run = run_of_part(path.parent.parent.parent)
+    run = run_of_part(path.parent.parent.parent.parent)
     if run is None:
         return "--resume recomputes the segment"
     return f"virnucpro rescue {run} and virnucpro work recompute the segment"
@@ -257,10 +258,10 @@ def _header(payload: memoryview | bytes) -> bytes:
 def _verified_image(path: Path) -> bytes:
     """Return all bytes of a segment file; raise SegmentError if header or checksum are wrong."""
     try:
-        with path.open("rb", buffering=0) as stream:  # a buffer would copy the content again
+        with open_file(path) as stream:  # a buffer would copy the content again
             image = stream.read(_SMALL_BYTES)
             _check_version(path, image[:USER_BLOCK], image[USER_BLOCK : USER_BLOCK + len(_HDF5)])
-            if len(image) != os.fstat(stream.fileno()).st_size:
+            if len(image) != stream.seek(0, os.SEEK_END):
                 stream.seek(0)
                 image = stream.read()
     except OSError as error:

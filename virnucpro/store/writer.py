@@ -27,8 +27,8 @@ class ShardWriter:
         # Parents are not created: a missing run folder (unmounted disk) must stay missing.
         for folder in (run.shards, run.shard(rank)):
             folder.mkdir(exist_ok=True)
-        sync_folder(run.shards)
-        sync_folder(run.root)
+        for folder in (run.shards, run.machine, run.root):
+            sync_folder(folder)
 
     def commit(self, segment: Segment) -> None:
         """Write a segment atomically and flush it to disk.

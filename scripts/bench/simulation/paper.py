@@ -186,7 +186,9 @@ def measure() -> Measured:
         merged = [run.call("merge") for run in (few, many)]
         per = MANY - FEW
         beats = [
-            call for call in more if "/status.json" in call and str(few.folder / "parts") in call
+            call
+            for call in more
+            if "/status.json" in call and str(few.folder / "run" / "parts") in call
         ]
         return Measured(
             start_calls=len([call for call in every if "fsync" not in call]),
@@ -196,7 +198,10 @@ def measure() -> Measured:
             hash_rate=hash_rate(),
             index_bytes=(many.size("index/*") - few.size("index/*")) / per - WINDOW,
             table_bytes=(many.size("*.tsv") - few.size("*.tsv")) / per,
-            segment_bytes=(many.size("parts/*/shards/*/*") - few.size("parts/*/shards/*/*")) / per,
+            segment_bytes=(
+                many.size("run/parts/*/run/shards/*/*") - few.size("run/parts/*/run/shards/*/*")
+            )
+            / per,
             merge_seconds=(merged[1].ru_utime - merged[0].ru_utime) / per,
         )
 

@@ -1,5 +1,6 @@
 """The result of classify, and its run folder."""
 
+import copy
 import gc
 import pickle
 import random
@@ -10,11 +11,12 @@ import pytest
 
 import virnucpro
 from virnucpro.cli.main import main
+from virnucpro.folder_lock import folder_lock
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.records import read_records
 
-OUTPUTS = ("predictions.tsv", "windows.tsv", "viral.fasta")
+OUTPUTS = ("predictions.tsv", "tracks/windows.tsv", "viruses.fasta")
 
 
 def test_the_run_is_that_of_the_command_line(tmp_path, pairs):
@@ -82,7 +84,7 @@ def test_a_rescored_result_leaves_the_others_as_they_are(several, tmp_path):
         assert verify_run(RunDirectory(result.outdir)).problems == ()
     results[0.0].close()
     several.close()
-    saved = results[1.0].save(tmp_path / "copy") / "windows.tsv"
+    saved = results[1.0].save(tmp_path / "copy") / "tracks" / "windows.tsv"
     assert len(saved.read_text().splitlines()) == 1 + len(results[1.0].windows)
 
 
@@ -107,9 +109,60 @@ def test_a_result_whose_tables_were_replaced_says_so(pairs, tmp_path):
     again = result.rescore(threshold=0.0)
     assert len(again.viral()) == 3
     assert len(result.windows) == known  # read before
-    for read in (result.viral, result.report, result.scores):
-        with pytest.raises(virnucpro.RunError, match="use the result that rescore returned"):
+    assert_superseded(result, tmp_path)
+    virnucpro.classify(pairs[:2], outdir=tmp_path / "run", threads=1, force=True)
+    assert_superseded(result, tmp_path)
+
+
+def assert_superseded(result, folder):
+    """Check that nothing is read from the run folder that belongs to another result."""
+    for read in (
+        *(result.viral, result.report, result.scores, lambda: result.save(folder / "copy")),
+        *(lambda: virnucpro.read_predictions(result), lambda: result.to_fasta(folder / "a.fa")),
+    ):
+        with pytest.raises(virnucpro.RunError, match="use the result that rescore or classify"):
             read()
+    assert [path.name for path in folder.iterdir() if path.name in {"copy", "a.fa"}] == []
+
+
+def test_a_result_is_intact_after_a_refused_rescore(pairs, tmp_path):
+    result = virnucpro.classify(pairs, outdir=tmp_path / "run", threads=1)
+    lock = RunDirectory(result.outdir).lock
+    with folder_lock(lock, ""), pytest.raises(virnucpro.RunLockedError):
+        result.rescore(threshold=0.0)
+    assert len(result.viral()) == result.calls.get("viral", 0)
+    assert result.save(tmp_path / "copy").exists()
+
+
+def test_a_deep_copy_has_a_folder_of_its_own(several, tmp_path):
+    twin = copy.deepcopy(several)
+    calls, table = several.calls, str(several.predictions)
+    several.close()
+    assert str(virnucpro.read_predictions(twin)) == str(twin.predictions) == table
+    assert twin.rescore(threshold=0.0).calls != calls
+    assert twin.report(tmp_path / "twin.html").exists()
+    twin.close()
+    assert str(copy.deepcopy(twin).predictions) == table  # read before
+
+
+def test_sequences_replace_no_input_and_no_file_of_the_run(pairs, tmp_path):
+    path = tmp_path / "in.fa"
+    path.write_text("".join(f">{name}\n{letters}\n" for name, letters in pairs))
+    before = path.read_text()
+    kept = virnucpro.classify(path, outdir=tmp_path / "run", threads=1)
+    for result in (kept, virnucpro.classify(path, threads=1)):
+        with pytest.raises(virnucpro.UsageError, match=r"in[.]fa is an input of the run"):
+            result.to_fasta(path)
+    with pytest.raises(virnucpro.UsageError, match=r"predictions[.]tsv is a file of a run"):
+        kept.to_fasta(RunDirectory(kept.outdir).predictions)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("source", [{}, [], iter(())], ids=["dict", "list", "iterator"])
+def test_no_sequences_are_an_empty_file(source):
+    with pytest.warns(UserWarning, match=r"inputs without sequences: 1 \(source\)"):
+        result = virnucpro.classify(source, threads=1)
+    assert (len(result), len(result.predictions), result.calls) == (0, 0, {})
 
 
 def test_a_named_folder_is_kept_and_resumed(run, pairs):
@@ -152,8 +205,8 @@ def test_warnings_are_issued_at_the_call(tmp_path):
 
 def test_sequences_are_written_by_call(run, pairs, tmp_path, tables):
     path = run.to_fasta(tmp_path / "none.fa", "not_scored")
-    wanted = ">too_short probability=NA score=NA length=8 file=source record=3\nACGTACGT\n"
-    assert path.read_text() == wanted
+    header = ">too_short probability=NA score=NA name=too_short length=8 file=source record=3"
+    assert path.read_text() == f"{header}\nACGTACGT\n"
     calls = ("viral", "ambiguous", "non-viral", "not_scored")
     records = read_records(str(run.to_fasta(tmp_path / "all.fa.gz", calls)))
     assert [(one.name, one.sequence.decode()) for one in records] == pairs

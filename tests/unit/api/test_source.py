@@ -2,11 +2,13 @@
 
 import gzip
 import io
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import virnucpro
 from virnucpro.api.source import input_files, inputs_from
 from virnucpro.errors import InputError, UsageError
 from virnucpro.sequences.records import read_records
@@ -124,8 +126,7 @@ def test_tables_of_pandas(needs):
     [
         (3, "source must be a path, several paths, an open file, a sequence, or pairs"),
         (None, "source must be a path"),
-        ([], "source is empty"),
-        ({}, "source is empty"),
+        ([None], r"entry 1: give a pair \(name, sequence\)"),
         (["a.fa", 3], "invalid input 3"),
         (
             [("a", "ACGT"), "b.fa"],
@@ -149,6 +150,103 @@ def test_other_sources_are_refused(source, message, own_temporary_folder):
     with pytest.raises(UsageError, match=message), inputs_from(source):
         pass
     assert list(own_temporary_folder.iterdir()) == []
+
+
+def failing(error, n_before=1):
+    yield from ((f"c{number}", "ACGT") for number in range(n_before))
+    raise error
+
+
+class OwnError(Exception):
+    """An exception of another package, such as UndefinedSequenceError of Biopython."""
+
+
+class Lazy:
+    """A record whose letters are read late, such as one of a database."""
+
+    id, seq = "lazy", property(lambda _: (_ for _ in ()).throw(OwnError("no bases")))
+
+    def __bytes__(self):
+        raise OwnError("no bases")
+
+
+class Broken:
+    def __iter__(self):
+        raise OwnError("no bases")
+
+    read = items = None
+
+
+class BrokenFile:
+    def read(self, _size):
+        raise OwnError("no bases")
+
+
+def paths_that_fail():
+    yield "a.fa"
+    raise OwnError("no bases")
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        (failing(OwnError("no bases")), "source, entry 2"),
+        (failing(OwnError("no bases"), 0), "source, entry 1"),
+        ([("a", "ACGT"), ("b", Lazy())], "source, entry 2 (b)"),
+        ({"k": Lazy()}, "source, entry 1 (k)"),
+        ([("a", "ACGT"), Lazy()], "source, entry 2 (lazy)"),
+        (Lazy(), "source"),
+        (Broken(), "source"),
+        (BrokenFile(), "source"),
+        (paths_that_fail(), "source"),
+    ],
+)
+def test_an_exception_of_a_source_names_the_record_and_is_the_cause(
+    source, place, own_temporary_folder
+):
+    with pytest.raises(InputError) as caught, inputs_from(source):
+        pass
+    assert str(caught.value) == (
+        f"{place}: cannot be read (OwnError: no bases); repair or remove it"
+    )
+    assert isinstance(caught.value.__cause__, OwnError)
+    assert list(own_temporary_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+def test_a_source_may_stop_the_program(stop):
+    with pytest.raises(stop), inputs_from(failing(stop())):
+        pass
+
+
+def test_a_genbank_file_with_a_record_without_bases(needs, tmp_path):
+    """Every function with a source names the record."""
+    needs("Bio")
+    from Bio import SeqIO
+    from Bio.Seq import Seq, UndefinedSequenceError
+    from Bio.SeqRecord import SeqRecord
+
+    dna = {"molecule_type": "DNA"}
+    records = [
+        SeqRecord(Seq("ATGGCC" * 60), "NC_1", annotations=dna),
+        SeqRecord(Seq(None, 360), "NC_2", annotations=dna),
+    ]
+    text = io.StringIO()
+    SeqIO.write(records, text, "genbank")
+    encoder, model = "mini/nucleotide", virnucpro.load("mini")
+    for function in (
+        partial(virnucpro.classify, devices="cpu"),
+        partial(virnucpro.classify, devices="cpu", outdir=tmp_path / "run"),
+        partial(virnucpro.embed, encoder=encoder, devices="cpu"),
+        lambda source: list(virnucpro.embed_iter(source, encoder)),
+        model.classify,
+        model.score,
+        model.embed,
+        lambda source: list(model.embed_iter(source)),
+    ):
+        with pytest.raises(InputError, match=r"^source, entry 2 \(NC_2\): ") as caught:
+            function(SeqIO.parse(io.StringIO(text.getvalue()), "genbank"))
+        assert isinstance(caught.value.__cause__, UndefinedSequenceError)
 
 
 @pytest.mark.parametrize("letters", ["AC>GT", "ACGT\n>b\nACGT", "ACXé"])

@@ -3,11 +3,10 @@
 import os
 import shutil
 import stat
-import sys
 
 import pytest
 from cases import slow
-from programs import run_captured
+from programs import run_without_root
 
 from virnucpro.bundles.archive import pack_bundle, unpack_bundle
 from virnucpro.bundles.bundle import open_bundle
@@ -17,16 +16,6 @@ from virnucpro.bundles.import_head import import_classifier
 
 SILENT = Listener(lambda _: None, lambda *_: None)
 
-WITHOUT_ROOT = """
-import ctypes, os, sys
-if os.geteuid() == 0 and sys.argv[1] != "again":
-    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: modes hold for root, too
-        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
-    os.execv(sys.executable, [*sys.orig_argv[:3], "again", *sys.argv[2:]])
-from virnucpro.cli.main import main
-sys.exit(main(sys.argv[2:]))
-"""
-
 
 @pytest.fixture
 def set_umask():
@@ -34,18 +23,6 @@ def set_umask():
     former = os.umask(0o022)
     yield os.umask
     os.umask(former)
-
-
-def run_without_root(*arguments, **variables):
-    """Run a command line without root's right to read every file."""
-    return run_captured(
-        sys.executable,
-        "-c",
-        WITHOUT_ROOT,
-        "first",
-        *arguments,
-        env=os.environ | variables,
-    )
 
 
 def modes(folder):

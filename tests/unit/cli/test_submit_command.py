@@ -151,16 +151,16 @@ def test_input_files_are_planned_and_computed(fasta, tmp_path, called):
 def test_a_submission_computes_what_is_missing(fasta, tmp_path):
     run = tmp_path / "run"
     submitted(fasta, run)
-    before = sorted((run / "parts").iterdir())
+    before = sorted((run / "run" / "parts").iterdir())
     (run / "predictions.tsv").unlink()
     assert main(["submit", str(run), *LOCAL]) == 0
-    assert sorted((run / "parts").iterdir()) == before
+    assert sorted((run / "run" / "parts").iterdir()) == before
     assert (run / "predictions.tsv").exists()
-    segment = next(run.glob("parts/*/shards/*/*.h5"))
+    segment = next(run.glob("run/parts/*/run/shards/*/*.h5"))
     segment.write_bytes(b"")
     assert main(["rescue", str(run), "-q"]) == 0
     assert main(["submit", str(run), *LOCAL]) == 0
-    assert len(list((run / "parts").iterdir())) == len(before) + 1
+    assert len(list((run / "run" / "parts").iterdir())) == len(before) + 1
 
 
 def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys, called):
@@ -170,7 +170,7 @@ def test_an_existing_run_is_submitted_as_such(fasta, planned, tmp_path, capsys, 
         assert "--resume" not in text
     killed = tmp_path / "run"  # the planner was killed before it wrote the round
     shutil.copytree(planned, killed)
-    shutil.rmtree(killed / "rounds")
+    shutil.rmtree(killed / "run" / "rounds")
     assert main(["plan", str(fasta), "-o", str(killed), "-q"]) == 1
     assert f"virnucpro rescue {killed}, then virnucpro submit" in capsys.readouterr().err
     assert main(["submit", str(killed), "--engine", "local"]) == 1

@@ -36,13 +36,13 @@ def test_the_jobs_of_two_rounds():
     array, merge = jobs[0], jobs[1]
     assert array.words() == [
         *("sbatch", "--parsable", "--array=0-7%3", "--job-name=virnucpro-work", *ALWAYS),
-        *("--signal=B:TERM@120", "--output=/data/run 1%%/logs/slurm-%A_%a.log"),
+        *("--signal=B:TERM@120", "--output=/data/run 1%%/run/logs/slurm-%A_%a.log"),
         *("-p", "gpu", "--gres=gpu:4"),
         "--wrap=exec virnucpro work '/data/run 1%' --lead 90",
     ]
     assert merge.words("17") == [
         *("sbatch", "--parsable", "--dependency=afterany:17", "--job-name=virnucpro-merge"),
-        *(*ALWAYS, "--output=/data/run 1%%/logs/slurm-%j.log", "--partition=gpu"),
+        *(*ALWAYS, "--output=/data/run 1%%/run/logs/slurm-%j.log", "--partition=gpu"),
         "--wrap=exec virnucpro merge '/data/run 1%' --then-rescue",
     ]
     assert (jobs[2].options, jobs[2].command) == (array.options, array.command)
@@ -70,7 +70,7 @@ def test_the_number_of_rounds(rescues):
 )
 def test_options_of_the_merge(given, of_merge):
     merge = submissions(request(*given, merge_options=("--mem=9G",)))[1]
-    start = merge.options.index("--output=/data/run 1%%/logs/slurm-%j.log") + 1
+    start = merge.options.index("--output=/data/run 1%%/run/logs/slurm-%j.log") + 1
     assert set(merge.options[start:]) == {*(f"--{option}" for option in of_merge), "--mem=9G"}
     assert merge.options[-1] == "--mem=9G"
 

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import empty_run
 
 from virnucpro.compute import claims as module
 from virnucpro.compute.claims import Claims, RoundShare, claim_copies, claim_units
 from virnucpro.compute.rounds import Round, own_strides
-from virnucpro.run_dir import RunDirectory
 
 
 @pytest.fixture
 def worker(tmp_path):
     """Return a function that makes a worker of an attempt: its share and its claims."""
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
 
     def make(part, rank=0, *, units=range(12), strides=4, own=(0,), copy_after=120.0):
         folder = run.part(part)
         if not folder.root.exists():
-            folder.root.mkdir(parents=True)
-            folder.index.symlink_to("../../index")
+            folder.machine.mkdir(parents=True)
+            folder.index.symlink_to("../../../index")
         one = Round(1, tuple(units), strides, "mini")
         share = RoundShare(run, part, rank, one, tuple(own), copy_after)
         return share, Claims(share)
@@ -70,14 +70,14 @@ def test_two_workers_share_all_units(worker):
 
 @given(data=st.data())
 def test_in_any_order_each_unit_is_taken_once(data, tmp_path_factory):
-    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    run = empty_run(tmp_path_factory.mktemp("run"))
     tasks, ranks = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
     one = Round(1, tuple(range(data.draw(st.integers(0, 30)))), data.draw(st.integers(1, 9)), "x")
     iterators = []
     for task in range(tasks):
         part = run.part(f"{task:04d}.00000000")
-        part.root.mkdir(parents=True)
-        part.index.symlink_to("../../index")
+        part.machine.mkdir(parents=True)
+        part.index.symlink_to("../../../index")
         for rank in range(ranks):
             strides = tuple(own_strides(one.strides, task, tasks, rank, ranks))
             share = RoundShare(run, part.root.name, rank, one, strides)

@@ -150,12 +150,12 @@ def test_a_run_agrees_with_a_run_on_the_cpu(
     expected_names, expected = embeddings_of(on_a_cpu)
     assert names == expected_names
     assert torch.cosine_similarity(vectors, expected).min() >= LEAST[precision]
-    (launch,) = json.loads((folder / "run.json").read_text())["launches"]
+    (launch,) = json.loads((folder / "run" / "run.json").read_text())["launches"]
     assert launch["ranks"]["0"]["rows"] == len(names)
     if gpu.type == "cuda":
         # the name of a device is its entry in CUDA_VISIBLE_DEVICES: a number or a UUID
         assert launch["devices"] == [str(one) for one in parse_devices(device, os.environ)]
-        assert list(json.loads((folder / "budgets.json").read_text())["devices"]) == [
+        assert list(json.loads((folder / "run" / "budgets.json").read_text())["devices"]) == [
             torch.cuda.get_device_name()
         ]
     assert virnucpro("verify", folder).returncode == 0

@@ -7,6 +7,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import empty_run
 
 from virnucpro.compute.rounds import (
     Round,
@@ -42,18 +43,18 @@ def test_every_unit_belongs_to_one_stride(units, strides):
 
 @pytest.mark.parametrize("units", [(), (0,), (3, 4, 5), (0, 1, 7, 9, 10)])
 def test_a_round_is_read_as_it_was_written(tmp_path, units):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     written = write_round(run, units, 3, "mini")
     assert read_latest_round(run) == written == Round(1, units, 3, "mini")
     damaged = run.part("0001.00000000").segment(0, 7)
     second = write_round(run, units[:1], 2, "/bundles/own", [damaged])
     assert read_latest_round(run) == second
     assert second.number == 2
-    assert second.rejected == ("parts/0001.00000000/shards/rank-0000/unit-000007.h5",)
+    assert second.rejected == ("run/parts/0001.00000000/run/shards/rank-0000/unit-000007.h5",)
 
 
 def test_an_incomplete_file_is_not_the_latest_round(tmp_path):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     first = write_round(run, range(4), 2, "mini")
     whole = run.round(1).read_bytes().replace(b'"number": 1', b'"number": 2')
     for text in (b"", whole[:30], whole, b"[]", b"{}"):
@@ -62,7 +63,7 @@ def test_an_incomplete_file_is_not_the_latest_round(tmp_path):
 
 
 def test_a_round_without_space_leaves_no_file(tmp_path, monkeypatch):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     write_round(run, range(4), 2, "mini")
 
     def full(_):
@@ -82,7 +83,7 @@ def test_a_round_without_space_leaves_no_file(tmp_path, monkeypatch):
     ],
 )
 def test_a_round_with_invalid_fields_is_ignored(tmp_path, change):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     write_round(run, range(4), 2, "mini")
     content = json.loads(run.round(1).read_bytes()) | change
     del content["sha256"]
@@ -91,7 +92,7 @@ def test_a_round_with_invalid_fields_is_ignored(tmp_path, change):
 
 
 def test_a_round_is_never_written_twice(tmp_path, monkeypatch):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     write_round(run, range(4), 2, "mini")
     before = run.round(1).read_bytes()
     monkeypatch.setattr(RunDirectory, "round_numbers", lambda _: [])
@@ -102,10 +103,10 @@ def test_a_round_is_never_written_twice(tmp_path, monkeypatch):
 
 def test_without_a_round_the_error_names_the_next_step(tmp_path):
     with pytest.raises(RunError, match="virnucpro rescue"):
-        read_latest_round(RunDirectory(tmp_path))
+        read_latest_round(empty_run(tmp_path))
 
 
 def test_spans_keep_the_file_small(tmp_path):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     write_round(run, [*range(100_000), 200_000], 64, "mini")
     assert json.loads(run.round(1).read_bytes())["units"] == [[0, 100_000], [200_000, 200_001]]

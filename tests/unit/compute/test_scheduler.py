@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from samples import empty_run
 
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import RankScheduler
@@ -126,14 +127,14 @@ def test_ranks_get_their_own_units_then_those_of_others_then_the_end(tmp_path):
 
 
 def test_without_reassignment_a_rank_ends_after_its_own_units(tmp_path):
-    (tmp_path / "logs").mkdir()
+    (tmp_path / "run" / "logs").mkdir(parents=True)
     ranks = Ranks(BUSY, FAILED)
     scheduler = scheduler_of(tmp_path, ranks, restarts=0, redeal=False)
     compute(scheduler, rank=0, units=(0, 2, 4))
     step(scheduler, 0)
     assert (ranks.answers[0], ranks.stopped) == ([0, 2, 4, None], [])
     scheduler.close()
-    assert "3 of its units are left" in (tmp_path / "logs" / "coordinator.log").read_text()
+    assert "3 of its units are left" in (tmp_path / "run" / "logs" / "coordinator.log").read_text()
 
 
 def test_units_of_a_permanently_failed_rank_go_to_the_others(tmp_path):
@@ -217,6 +218,7 @@ def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(tmp_path):
 
 def test_a_restarted_rank_gets_the_token_budgets_of_others(tmp_path, doubles):
     statistics = {"rank": 0, "units": 9}
+    empty_run(tmp_path)
     ranks = Ranks(BUSY, FAILED)
     ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
     scheduler = scheduler_of(tmp_path, ranks, task=doubles.mini_task(tmp_path, 10))
@@ -234,11 +236,11 @@ def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(tmp_path):
 
 
 def test_the_end_restarts_no_rank(tmp_path):
-    (tmp_path / "logs").mkdir()
+    (tmp_path / "run" / "logs").mkdir(parents=True)
     ranks = Ranks(FAILED, DONE)
     scheduler_of(tmp_path, ranks).close()
     assert ranks.starts == []
-    log = (tmp_path / "logs" / "coordinator.log").read_text()
+    log = (tmp_path / "run" / "logs" / "coordinator.log").read_text()
     assert "worker 0 failed: killed; failed permanently; 3 of its units are left" in log
     assert "worker 1: succeeded at 9/9 rows" in log
 

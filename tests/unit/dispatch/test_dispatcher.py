@@ -207,6 +207,11 @@ def test_the_outcome_of_a_late_task_has_its_limit_and_duration(workers):
         assert one.seconds >= 0.4
 
 
+def test_a_scheduler_sends_a_worker_the_signal_of_its_time_limit(workers):
+    outcomes = list(Dispatcher(workers.Worker, [0]).imap([("warned",)], task_timeout=60))
+    assert [one.status for one in outcomes] == ["success"]
+
+
 def test_a_late_task_that_holds_the_interpreter_has_its_limit_as_duration(workers):
     tasks = [("sleep", 0), ("sleep", 0), ("wait_in_c", 1), ("sleep", 0)] * 3
     outcomes = list(Dispatcher(workers.Worker, [0]).imap(tasks, task_timeout=0.3))

@@ -36,14 +36,15 @@ def test_matching_files_are_returned_sorted_without_folders(tree):
 
 
 PATTERNS = {
-    "*": "a.txt .hidden",
+    "*": "a.txt",
+    ".*": ".hidden",
     "**/*.txt": "a.txt sub/b.txt sub/deep/c.txt",
-    "**": "a.txt .hidden sub/b.txt sub/deep/c.txt",
+    "**": "a.txt sub/b.txt sub/deep/c.txt",
     "sub/*": "sub/b.txt",
     "*/*/c.*": "sub/deep/c.txt",
     "*/*": "sub/b.txt",
     "**/deep/**/*": "sub/deep/c.txt",
-    "[!a]*": ".hidden",
+    "[!a]*": "",
 }
 
 
@@ -60,9 +61,32 @@ def test_patterns_match_as_in_a_shell(files):
         assert {str(path.relative_to(folder)) for path in found} == set(wanted.split()), pattern
 
 
+MAC = [".DS_Store", "._s1.fa", ".hidden.fa", "sub/._s2.fa", ".Trashes/501/s1.fa"]
+SNAPSHOTS = [".snapshot/hourly.0/s1.fa", ".zfs/snapshot/daily/s1.fa", "sub/.snapshot/weekly/s2.fa"]
+
+
+def test_a_folder_from_a_mac_or_of_a_file_system_with_snapshots(tmp_path):
+    folder = tmp_path / ".data"  # the folder itself may be hidden
+    for name in ("s1.fa", "sub/s2.fa", *MAC, *SNAPSHOTS):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    for pattern, wanted in (
+        ("*", ["s1.fa"]),
+        ("**/*", ["s1.fa", "sub/s2.fa"]),
+        ("*/*/*", []),
+        (".hid*", [".hidden.fa"]),
+        ("**/._*", ["._s1.fa", "sub/._s2.fa"]),
+        (".snapshot/**/*.fa", SNAPSHOTS[:1]),
+        ("**/.snapshot/*/*", [SNAPSHOTS[0], SNAPSHOTS[2]]),
+    ):
+        assert names(ALLOCATOR.discover_files(folder, pattern), folder) == wanted, pattern
+
+
 def test_files_of_other_programs_hide_no_folder(files):
     folder = files(sub__b="")
     os.mkfifo(folder / "sub" / "run.json")
+    (folder / "sub" / "run").mkdir()
+    os.mkfifo(folder / "sub" / "run" / "run.json")
     (folder / "sub" / "launch.json").touch()
     assert [*ALLOCATOR.discover_files(folder, "*/b*")] == [folder / "sub" / "b.txt"]
 

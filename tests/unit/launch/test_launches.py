@@ -462,6 +462,8 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
 ):
     files(a="ok")
     (tmp_path / "in" / "launch.tsv").touch()
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / ".a.txt").touch()
     (tmp_path / "syntax.py").write_text("class Worker(:\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("virnucpro.runtime.devices.list_gpus", list)
@@ -469,6 +471,7 @@ def test_all_errors_before_the_start_are_one_line_and_write_nothing(
     for error, message, change in (
         (UsageError, "is not a folder", {"input_dir": "nowhere"}),
         (InputError, "no file matches", {"pattern": "*.wav"}),
+        (InputError, "begins with a dot needs a pattern such as '.*'", {"input_dir": "hidden"}),
         (UsageError, "overwrite launch.tsv of the launch", {"pattern": "*"}),
         (UsageError, "or contains it", {"output_dir": "in"}),
         (UsageError, "or contains it", {"output_dir": "."}),
@@ -509,7 +512,7 @@ def test_a_folder_of_results_can_be_used_again_but_not_at_the_same_time(workers,
         pytest.raises(RunLockedError, match=str(os.getpid())),
     ):
         results()
-    del before[out / "launch.lock"]
+    assert out / "launch.lock" not in before
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert results() == [("a.txt", FileStatus.DONE)]
 
@@ -565,11 +568,11 @@ def test_unfinished_files_of_a_killed_launch_are_removed(workers, files, tmp_pat
 
 
 def test_the_folder_of_a_run_is_no_output_folder(workers, files, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text('{"schema_version": 8, "fingerprint": ""}')
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    (tmp_path / "out" / "run" / "run.json").write_text('{"schema_version": 9, "fingerprint": ""}')
     with pytest.raises(UsageError, match="is the folder of a run"):
         launched(files(a="ok"), workers.Obedient)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run.json"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "sub"])

@@ -17,8 +17,8 @@ def result(folder, number, status=FileStatus.DONE, *, table="seq_name\tcall\n", 
     (run / "predictions.tsv").write_text(table)
     outputs = {"predictions.tsv": str(run / "predictions.tsv")}
     if fasta is not None:
-        (run / "viral.fasta").write_text(fasta)
-        outputs["viral.fasta"] = str(run / "viral.fasta")
+        (run / "viruses.fasta").write_text(fasta)
+        outputs["viruses.fasta"] = str(run / "viruses.fasta")
     return FileResult(f"{number}.fa", status, result={"outputs": outputs})
 
 
@@ -32,8 +32,8 @@ def test_rows_and_sequences_are_merged_in_the_order_of_the_table(tmp_path):
     MergedOutputs(Path(), tmp_path).write(results)
     merged = (tmp_path / "launch.predictions.tsv").read_text()
     assert merged == "seq_name\tcall\na\tviral\na\tnon-viral\n"
-    assert (tmp_path / "launch.viral.fasta").read_text() == ">a\nAC\n"
-    assert not (tmp_path / "launch.viral.fasta.gz").exists()
+    assert (tmp_path / "launch.viruses.fasta").read_text() == ">1|a\nAC\n"
+    assert not (tmp_path / "launch.viruses.fasta.gz").exists()
 
 
 def test_the_column_file_has_the_names_of_the_launch(tmp_path):
@@ -52,17 +52,20 @@ def test_tables_of_other_columns_are_not_merged(tmp_path):
         MergedOutputs(Path(), tmp_path).write(results)
 
 
-@pytest.mark.parametrize("name", ["viral.fasta.gz", "viral.fastq.gz"])
+@pytest.mark.parametrize("name", ["viruses.fasta.gz", "viruses.fastq.gz"])
 def test_compressed_files_are_joined(tmp_path, name):
     results = []
     for number in range(3):
-        path = tmp_path / f"{number}.gz"
-        path.write_bytes(gzip.compress(f">{number}\nA\n".encode()))
+        path = tmp_path / f"{number}-{name}"
+        text = ">k1 x\nA\n" if "fasta" in name else "@k1 x\nA\n+\n@\n"
+        path.write_bytes(gzip.compress(text.encode()))
         outputs = {"outputs": {name: str(path)}}
         results.append(FileResult(f"{number}.fa", FileStatus.SKIPPED, result=outputs))
     MergedOutputs(Path(), tmp_path).write(results)
     with gzip.open(tmp_path / f"launch.{name}", "rt") as stream:
-        assert stream.read() == ">0\nA\n>1\nA\n>2\nA\n"
+        assert [line for line in stream if "k1" in line] == [
+            f"{'>' if 'fasta' in name else '@'}{number}|k1 x\n" for number in range(3)
+        ]
 
 
 def test_merged_outputs_are_kept_up_and_removed(tmp_path):
@@ -87,10 +90,10 @@ def test_only_files_in_the_output_folder_are_merged(tmp_path, place):
     os.mkfifo(out / "pipe")
     (out / "link").symlink_to(tmp_path / "outside")
     path = out / place if (out / place).exists() else tmp_path / place
-    edited = FileResult("a.fa", FileStatus.DONE, result={"outputs": {"viral.fasta": str(path)}})
+    edited = FileResult("a.fa", FileStatus.DONE, result={"outputs": {"viruses.fasta": str(path)}})
     with pytest.raises(OSError, match=f"{place} is not a file in .*out: rerun a.fa"):
         MergedOutputs(Path(), out).write([edited])
-    assert not (out / "launch.viral.fasta").exists()
+    assert not (out / "launch.viruses.fasta").exists()
 
 
 @pytest.mark.parametrize("failed", [0, 1])

@@ -127,7 +127,7 @@ def test_outputs_that_cannot_be_merged_change_the_exit_code_of_the_last_task(
 ):
     assert main(command(folder, tmp_path, "--task", f"{1 - number}/2", "--pattern", "[ad]")) == 0
     (tmp_path / "launch.predictions.tsv").mkdir()
-    (tmp_path / "launch.viral.fasta").mkdir()
+    (tmp_path / "launch.viruses.fasta").mkdir()
     assert main(command(folder, tmp_path, "--task", f"{number}/2", "--pattern", "[ad]")) == 2
     assert "could not be merged" in capsys.readouterr().err
     own = json.loads((FileShare(number, 2).folder(tmp_path) / "launch.json").read_text())

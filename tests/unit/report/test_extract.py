@@ -1,6 +1,7 @@
 """Files of called records: FASTA and FASTQ."""
 
 import gzip
+from pathlib import Path
 
 import dnaio
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from virnucpro.classifier.regions import Regions
 from virnucpro.report import extract
-from virnucpro.report.extract import write_extract, write_region_extract, write_viruses
+from virnucpro.report.extract import RecordIds, write_extract, write_viruses
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -17,13 +18,13 @@ RECORDS = [("a", "acgu" * 30), ("b\x1b[31m", "ACG"), ("a", "NNN"), ("empty", "")
 SCORE = np.array([0.97314, 0.5, np.nan, np.nan, 1.0], np.float32)
 PROBABILITY = np.array([0.99116, 0.25, np.nan, np.nan, 1.0])
 WANTED = f"""\
->a probability=0.9912 score=0.9731 length=120 file=records.fa record=1
+>records|a|1 probability=0.9912 score=0.9731 name=a length=120 file=records.fa record=1
 {"ACGT" * 20}
 {"ACGT" * 10}
->a probability=NA score=NA length=3 file=records.fa record=3
+>records|a|3 probability=NA score=NA name=a length=3 file=records.fa record=3
 NNN
->empty probability=NA score=NA length=0 file=records.fa record=4
->unnamed_5 probability=1.0000 score=1.0000 length=7 file=records.fa record=5
+>empty probability=NA score=NA name=empty length=0 file=records.fa record=4
+>unnamed_5 probability=1.0000 score=1.0000 name=unnamed_5 length=7 file=records.fa record=5
 GATTACA
 """
 
@@ -36,24 +37,25 @@ def index(index_records):
 @pytest.mark.parametrize("name", ["viral.fasta", "viral.fasta.gz"])
 def test_chosen_records_are_written_in_input_order(index, tmp_path, name):
     chosen = np.array([True, False, True, True, True])
-    write_extract(tmp_path / name, index, chosen, SCORE, PROBABILITY)
+    write_extract(tmp_path / name, RecordIds(index), chosen, SCORE, PROBABILITY)
     data = (tmp_path / name).read_bytes()
     assert (gzip.decompress(data) if name.endswith("gz") else data).decode() == WANTED
-    write_extract(tmp_path / f"again-{name}", index, chosen, SCORE, PROBABILITY)
+    write_extract(tmp_path / f"again-{name}", RecordIds(index), chosen, SCORE, PROBABILITY)
     assert (tmp_path / f"again-{name}").read_bytes() == data
 
 
 @pytest.mark.parametrize("name", ["viral.fasta", "viral.fasta.gz"])
 def test_without_a_record_the_file_is_empty(index, tmp_path, name):
-    write_extract(tmp_path / name, index, np.zeros(5, bool), SCORE, PROBABILITY)
+    write_extract(tmp_path / name, RecordIds(index), np.zeros(5, bool), SCORE, PROBABILITY)
     data = (tmp_path / name).read_bytes()
     assert (gzip.decompress(data) if name.endswith("gz") else data) == b""
 
 
 def test_control_characters_of_names_are_encoded(index, tmp_path):
-    write_extract(tmp_path / "b.fasta", index, np.arange(5) == 1, SCORE, PROBABILITY)
-    wanted = b">b%1B[31m probability=0.2500 score=0.5000 length=3 file=records.fa record=2\nACG\n"
-    assert (tmp_path / "b.fasta").read_bytes() == wanted
+    write_extract(tmp_path / "b.fasta", RecordIds(index), np.arange(5) == 1, SCORE, PROBABILITY)
+    header, _, bases = (tmp_path / "b.fasta").read_text().partition(" probability=0.2500 ")
+    assert header == ">b%1B[31m"
+    assert bases == "score=0.5000 name=b%1B[31m length=3 file=records.fa record=2\nACG\n"
 
 
 READS = [("r/1", "ACGTN" * 90, "!~@>+" * 90), ("s", "", ""), ("r/1", "GG", "@I")]
@@ -76,7 +78,7 @@ def reads(tmp_path_factory):
 def test_fastq_has_letters_and_qualities_of_the_input(reads, tmp_path, name, at_once, monkeypatch):
     monkeypatch.setattr(extract, "_LETTERS_AT_ONCE", at_once)
     score = np.linspace(0, 1, 6, dtype=np.float32)
-    write_extract(tmp_path / name, reads, np.ones(6, bool), score, score / 2, fastq=True)
+    write_extract(tmp_path / name, RecordIds(reads), np.ones(6, bool), score, score / 2, fastq=True)
     with dnaio.open(tmp_path / name) as stream:
         found = [(one.name, one.sequence, one.qualities) for one in stream]
     files = ("a%20b.fq", "%E2%80%83%1B%E9%.fq")
@@ -84,7 +86,8 @@ def test_fastq_has_letters_and_qualities_of_the_input(reads, tmp_path, name, at_
     assert found == [
         (
             (
-                f"{read} probability={score[number] / 2:.4f} score={score[number]:.4f} "
+                f"{file.removesuffix('.fq')}|{read}{f'|{place}' if read == 'r/1' else ''} "
+                f"probability={score[number] / 2:.4f} score={score[number]:.4f} name={read} "
                 f"length={len(bases)} file={file} record={place}"
             ),
             bases,
@@ -98,9 +101,16 @@ def test_stretches_have_their_qualities(reads, tmp_path):
     record, start, end, score = (np.array([value]) for value in (3, 100, 105, 0.25))
     one = np.ones(1, np.int64)
     regions = Regions(record, start, end, one > 0, one, one, score, score, score / 2)
-    write_region_extract(tmp_path / "v.fastq", reads, regions, fastq=True)
+    whole = np.arange(6) == 1
+    numbers = np.full(6, 0.5)
+    write_viruses(
+        tmp_path / "v.fastq", RecordIds(reads), whole, numbers, numbers, regions, fastq=True
+    )
     assert (tmp_path / "v.fastq").read_text() == (
-        "@r/1:101-105 probability=0.1250 score=0.2500 length=5 file=%E2%80%83%1B%E9%.fq record=1\n"
+        "@a%20b|s kind=virus probability=0.5000 score=0.5000 start=1 end=0 name=s length=0 "
+        "file=a%20b.fq record=2\n\n+\n\n"
+        "@%E2%80%83%1B%E9%|r/1|1|provirus_101_105 kind=provirus probability=0.1250 score=0.2500 "
+        "start=101 end=105 name=r/1 length=5 file=%E2%80%83%1B%E9%.fq record=1\n"
         "ACGTN\n+\n!~@>+\n"
     )
 
@@ -109,27 +119,60 @@ def test_viruses_are_whole_records_and_stretches_of_proviruses_in_input_order(in
     one, start, end = (np.array(values) for values in ([1, 1], [99, 0], [120, 4]))
     inserted = Regions(np.zeros_like(one), start, end, one > 0, one, one, one, one, one / 4)
     viral = np.array([False, True, False, False, True])
+    numbers = np.linspace(0, 1, 5)
     topology = np.array([1, 0, 0, 0, 2], np.uint8)
-    write_viruses(tmp_path / "v.fasta", index, viral, np.linspace(0, 1, 5), inserted, topology)
+    write_viruses(
+        tmp_path / "v.fasta", RecordIds(index), viral, numbers / 2, numbers, inserted, topology
+    )
     assert (tmp_path / "v.fasta").read_text().splitlines() == [
         (
-            ">a:1-4 kind=provirus probability=0.2500 start=1 end=4 topology=provirus_candidate "
-            "length=4 file=records.fa record=1"
+            ">records|a|1|provirus_1_4 kind=provirus probability=0.2500 score=1.0000 start=1 end=4 "
+            "topology=provirus_candidate "
+            "name=a length=4 file=records.fa record=1"
         ),
         "ACGT",
         (
-            ">a:100-120 kind=provirus probability=0.2500 start=100 end=120 "
-            "topology=provirus_candidate length=21 file=records.fa record=1"
+            ">records|a|1|provirus_100_120 kind=provirus probability=0.2500 score=1.0000 "
+            "start=100 end=120 topology=provirus_candidate "
+            "name=a length=21 file=records.fa record=1"
         ),
         "TACGTACGTACGTACGTACGT",
         (
-            ">b%1B[31m kind=virus probability=0.2500 start=1 end=3 topology=NA length=3 "
-            "file=records.fa record=2"
+            ">b%1B[31m kind=virus probability=0.2500 score=0.1250 start=1 end=3 topology=NA "
+            "name=b%1B[31m length=3 file=records.fa record=2"
         ),
         "ACG",
         (
-            ">unnamed_5 kind=virus probability=1.0000 start=1 end=7 topology=DTR length=7 "
-            "file=records.fa record=5"
+            ">unnamed_5 kind=virus probability=1.0000 score=0.5000 start=1 end=7 topology=DTR "
+            "name=unnamed_5 length=7 file=records.fa record=5"
         ),
         "GATTACA",
     ]
+
+
+NAMES = {
+    "a.fa": ["k1", "k2", "own"],
+    "b.fa.gz": ["k1", "k2", "k2", "a|k1"],
+    "c/s.fa": ["k1"],
+    "d/s.fa": ["k1", "only"],
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        (["a.fa"], "k1 k2 own"),
+        (["a.fa", "b.fa.gz"], "a|k1|1 a|k2 own b|k1 b|k2|2 b|k2|3 b|a|k1"),
+        (["b.fa.gz"], "k1 b|k2|2 b|k2|3 a|k1"),
+        (["c/s.fa", "d/s.fa"], "c/s|k1 d/s|k1 only"),
+    ],
+)
+def test_an_id_is_the_name_or_begins_with_the_sample(files, wanted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in files:
+        text = "".join(f">{name}\nACGT\n" for name in NAMES[file]).encode()
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_bytes(gzip.compress(text) if file.endswith("gz") else text)
+    spec = IndexSpec("windows", Alphabet.NUCLEOTIDE, 300, "even", 1)
+    index = build_index(tmp_path / "index", files, spec)
+    assert RecordIds(index).of(np.arange(index.n_records)) == wanted.split()

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from samples import empty_run
 
 from virnucpro.report.reading.history import plain_words, read_history
-from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog
 
 COORDINATOR = [
@@ -26,7 +26,7 @@ WORKER = [
 @pytest.fixture(params=["text", "json"])
 def run(request, tmp_path):
     """A run whose second worker died once."""
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     run.logs.mkdir()
     suffix = "log" if request.param == "text" else "jsonl"
     for path, lines in ((run.steps(None, suffix), COORDINATOR), (run.steps(1, suffix), WORKER)):
@@ -58,12 +58,12 @@ def test_the_tasks_of_many_machines_are_told_apart(run):
 
 
 def test_a_run_without_logs_has_no_story(tmp_path):
-    history = read_history(RunDirectory(tmp_path))
+    history = read_history(empty_run(tmp_path))
     assert (list(history.events), list(history.spans)) == ([], [])
 
 
 def test_lines_that_are_no_events_are_left_out(tmp_path):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     run.logs.mkdir()
     run.steps(None, "jsonl").write_text(json.dumps({"time": "now", "text": "x"}) + "\n{}\n[1]\n")
     assert list(read_history(run).events) == []

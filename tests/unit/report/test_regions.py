@@ -5,7 +5,6 @@ import pytest
 
 from virnucpro.classifier.regions import Regions
 from virnucpro.classifier.run_scores import run_windows
-from virnucpro.report.extract import write_region_extract
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.tables.columns import RegionTable
 from virnucpro.tables.write import write_table
@@ -115,20 +114,3 @@ def test_records_of_nine_windows_have_no_track(index_records, cover, tmp_path):
     calls = run_windows(index, cover(index, [0.5] * index.n_items))
     write_bedgraph(tmp_path / "scores.bedgraph", index, calls)
     assert len(lines(tmp_path / "scores.bedgraph")) == 1
-
-
-def test_fasta_of_stretches_has_their_bases(index, regions, tmp_path):
-    write_region_extract(tmp_path / "v.fasta", index, regions.select(regions.viral))
-    entries = (tmp_path / "v.fasta").read_text().split(">a:")
-    head, *body = entries[1].splitlines()
-    assert head == "901-2100 probability=0.2333 score=0.2333 length=1200 file=records.fa record=1"
-    assert "".join(body).partition(">")[0].encode() == index.record_sequence(0, 900, 2100)
-    assert {len(line) for line in body[:15]} == {80}
-
-
-def test_without_stretches_the_files_have_headers_only(index, regions, tmp_path):
-    none = regions.select(np.zeros(7, bool))
-    write_bed(tmp_path / "regions.bed", index, none)
-    write_gff3(tmp_path / "regions.gff3", index, none)
-    assert (tmp_path / "regions.bed").read_bytes() == b""
-    assert (tmp_path / "regions.gff3").read_bytes() == b"##gff-version 3\n"

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from samples import empty_run
 
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.run.manifest import (
@@ -10,13 +11,13 @@ from virnucpro.run.manifest import (
     read_manifest,
     write_manifest,
 )
-from virnucpro.run_dir import RunDirectory, is_run
+from virnucpro.run_dir import is_run
 from virnucpro.sequences.spec import InputFile, json_digest
 
 
 @pytest.fixture
 def run(tmp_path):
-    return RunDirectory(tmp_path)
+    return empty_run(tmp_path)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_changed_input_is_named(run, manifest):
 
 
 def test_a_folder_without_a_manifest_is_refused(run):
-    with pytest.raises(NotARunError, match=r"no run\.json"):
+    with pytest.raises(NotARunError, match=r"no run/run\.json"):
         read_manifest(run)
 
 

@@ -9,19 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
+from samples import empty_run
 
 from virnucpro.run.part_states import LOST_S, part_states, read_heartbeat, settled_parts
-from virnucpro.run_dir import RunDirectory
 
 
 @pytest.fixture
 def run(tmp_path):
-    return RunDirectory(tmp_path)
+    return empty_run(tmp_path)
 
 
 def beat(run, name, *, age=0.0, running=True, **facts):
     part = run.part(name)
-    part.root.mkdir(parents=True, exist_ok=True)
+    part.machine.mkdir(parents=True, exist_ok=True)
     content = {"running": running, "host": "h", "ranks": {}, **facts}
     part.status_json.write_text(json.dumps(content))
     moment = time.time() - age

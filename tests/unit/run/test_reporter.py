@@ -145,7 +145,7 @@ def test_amounts():
     assert amount(12_400_000, protein=True) == "12.4 M residues"
 
 
-def outcome(records, calls, files=("predictions.tsv", "viral.fasta"), rule=""):
+def outcome(records, calls, files=("predictions.tsv", "viruses.fasta"), rule=""):
     paths = tuple(Path("out") / name for name in files)
     return Outcome(Path("out"), records, calls, 0, 0, 0, 0, rule, {}, paths, "fp32", {}, (), 0)
 
@@ -160,7 +160,8 @@ def test_the_summary_counts_calls_and_reasons():
             "50,000 sequences: 14,712 viral, 30,000 non-viral, 888 ambiguous, "
             "4,400 not scored (3,900 no open frame, 500 too short)"
         ),
-        "written to out: predictions.tsv, viral.fasta",
+        "written to out: predictions.tsv, viruses.fasta",
+        "viruses and proviruses for the next tool: out/viruses.fasta",
     ]
 
 
@@ -168,7 +169,7 @@ def test_the_summary_counts_calls_and_reasons():
     ("calls", "proviruses", "named"), [({"viral": 1}, 0, True), ({}, 1, True), ({}, 0, False)]
 )
 def test_the_last_line_names_the_file_to_take_on(calls, proviruses, named):
-    files = ("predictions.tsv", "viral.fasta", "viruses.fasta.gz")
+    files = ("predictions.tsv", "viruses.fasta.gz")
     found = replace(outcome({"scored": 3}, calls, files), proviruses=proviruses)
     last = list(summary(found))[-1]
     assert (last == "viruses and proviruses for the next tool: out/viruses.fasta.gz") == named

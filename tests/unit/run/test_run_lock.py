@@ -3,11 +3,11 @@ import sys
 import textwrap
 
 import pytest
+from samples import empty_run
 
 from virnucpro.errors import RunLockedError
 from virnucpro.folder_lock import is_held
 from virnucpro.run.run import run_lock
-from virnucpro.run_dir import RunDirectory
 
 HOLDER = textwrap.dedent("""
     import pathlib, sys
@@ -21,6 +21,7 @@ HOLDER = textwrap.dedent("""
 
 @pytest.fixture
 def holder(tmp_path):
+    empty_run(tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, tmp_path],
         stdin=subprocess.PIPE,
@@ -34,7 +35,7 @@ def holder(tmp_path):
 
 
 def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path, holder):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     assert is_held(run.lock)
     with pytest.raises(RunLockedError, match=f"pid {holder.pid}"), run_lock(run):
         pass
@@ -46,7 +47,7 @@ def test_a_second_holder_is_refused_with_the_pid_of_the_first(tmp_path, holder):
 
 
 def test_is_held_does_not_take_the_lock(tmp_path):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     assert not is_held(run.lock)
     with run_lock(run):
         pass

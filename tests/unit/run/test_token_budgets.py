@@ -1,15 +1,15 @@
 import os
 
 import pytest
+from samples import empty_run
 
 from virnucpro.encoders.batching import TokenBudget
 from virnucpro.run.coordinator_files import merge_budgets, read_budgets, write_budgets
-from virnucpro.run_dir import RunDirectory
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return RunDirectory(tmp_path_factory.mktemp("run"))
+    return empty_run(tmp_path_factory.mktemp("run"))
 
 
 GOOD = {"cpu": {"esm2": 2048, "esm2/512": 1024, "a/b": 7, "a/b/1": 1}}
@@ -43,7 +43,7 @@ def test_a_malformed_file_of_budgets_is_ignored(text, run):
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "fifo"])
 def test_an_irregular_file_of_budgets_is_ignored(kind, tmp_path):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     if kind == "folder":
         run.budgets.mkdir()
     elif kind == "loop":

@@ -1,6 +1,7 @@
 """Device masks and device options."""
 
 import contextlib
+import sys
 from pathlib import Path
 
 import pynvml
@@ -16,6 +17,7 @@ from virnucpro.runtime.devices import (
     inherited_mask,
     list_gpus,
     parse_devices,
+    unused_gpus,
 )
 
 NODE = [Gpu(f"GPU-{letter * 8}") for letter in "abcd"]
@@ -28,6 +30,37 @@ def environ(mask):
 
 def parse(spec, mask=None, gpus=NODE):
     return [str(device) for device in parse_devices(spec, environ(mask), lambda: gpus)]
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus", "reason"),
+    [
+        ("0", [], "there is no NVIDIA driver"),
+        ("GPU-eeee", NODE, "the NVIDIA driver lists no such GPU"),
+        ("MIG-1111", [], "there is no NVIDIA driver"),
+        ("7", NODE, "the NVIDIA driver lists no such GPU"),
+        *((mask, [], "") for mask in (None, "", "-1", "NoDevFiles")),
+        ("0", NODE, ""),
+        ("0", MIG, ""),
+    ],
+)
+def test_a_gpu_that_is_allotted_but_not_usable_is_named(mask, gpus, reason):
+    text = unused_gpus(environ(mask), useful=True, gpus=lambda: gpus)
+    assert f"CUDA_VISIBLE_DEVICES={mask} names a GPU, but {reason}" in text if reason else not text
+    text = unused_gpus(environ(mask), useful=False, gpus=lambda: gpus)
+    assert text.startswith(f"CUDA_VISIBLE_DEVICES={mask} has no effect: ") == bool(text)
+
+
+@pytest.mark.parametrize(("cuda", "named"), [("None", True), ("'12.8'", False)])
+def test_a_torch_without_cuda_is_named(cuda, named, tmp_path, monkeypatch):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
+    version = f"__version__ = '2.9.1+x'\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = None\n"
+    (tmp_path / "torch" / "version.py").write_text(version)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = unused_gpus(environ("0"), useful=True, gpus=list)
+    assert ("torch 2.9.1+x is a build without CUDA" in text) == named
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_log_that_works_again_has_the_next_line(tmp_path):
 
 def make_full(path):
     """Make a file to which nothing can be written: a device, since a link is refused."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, Path("/dev/full").stat().st_rdev)
         path.open("wb").close()
@@ -38,7 +38,7 @@ def make_full(path):
 
 
 def test_a_rank_with_a_full_log_finishes(coordinator_workers, tmp_path):
-    make_full(tmp_path / "logs" / "rank-0000.log")
+    make_full(tmp_path / "run" / "logs" / "rank-0000.log")
     with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
         coordinator.spawn_workers(coordinator_workers.print_much)
         assert coordinator.wait_for_completion(20) == {0: True}
@@ -46,8 +46,8 @@ def test_a_rank_with_a_full_log_finishes(coordinator_workers, tmp_path):
 
 def test_a_log_that_is_a_link_is_refused(coordinator_workers, tmp_path):
     (tmp_path / "thesis").write_text("of years")
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "rank-0000.log").symlink_to(tmp_path / "thesis")
+    (tmp_path / "run" / "logs").mkdir(parents=True)
+    (tmp_path / "run" / "logs" / "rank-0000.log").symlink_to(tmp_path / "thesis")
     with GPUProcessCoordinator(1, tmp_path, ["cpu"]) as coordinator:
         coordinator.spawn_workers(coordinator_workers.print_much)
         assert coordinator.wait_for_completion(20) == {0: False}

@@ -201,7 +201,7 @@ def test_a_workers_exit_handlers_run_and_its_threads_are_joined(spawn, tmp_path)
     assert coordinator.wait_for_completion(20) == {0: True}
     assert (tmp_path / "handler").exists()
     assert (tmp_path / "thread").exists()
-    assert (tmp_path / "logs" / "rank-0000.log").read_text() == "half a line"
+    assert (tmp_path / "run" / "logs" / "rank-0000.log").read_text() == "half a line"
 
 
 def test_threads_wait_asleep_and_their_number_is_set_only_on_request(spawn, monkeypatch):
@@ -219,7 +219,7 @@ def test_output_of_a_worker_is_in_its_log(spawn, tmp_path):
     coordinator = spawn(2, "write_output")
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: True}
     for rank in (0, 1):
-        lines = (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines()
+        lines = (tmp_path / "run" / "logs" / f"rank-{rank:04d}.log").read_text().splitlines()
         assert lines == ["out by print", "err by print", "out from below", "err from below"]
 
 
@@ -229,11 +229,11 @@ def test_without_logs_output_goes_to_the_parents_streams(spawn, tmp_path, capfd)
         "out by print\nout from below\n",
         "err by print\nerr from below\n",
     )
-    assert not (tmp_path / "logs").exists()
+    assert not (tmp_path / "run" / "logs").exists()
 
 
 def test_a_log_that_cannot_be_written_is_a_failure_with_its_name(spawn, tmp_path):
-    (tmp_path / "logs" / "rank-0001.log").mkdir(parents=True)
+    (tmp_path / "run" / "logs" / "rank-0001.log").mkdir(parents=True)
     coordinator = spawn(2, "echo")
     assert coordinator.wait_for_completion(LIMIT) == {0: True, 1: False}
     assert coordinator.statuses[1].kind == "IsADirectoryError"
@@ -259,7 +259,7 @@ def test_one_of_three_fails(spawn, tmp_path):
     assert (status.state, status.exit, status.kind) == (WorkerState.FAILED, 1, "ValueError")
     assert status.reason == "ValueError: rank 1 was told to fail"
     assert "in succeed_or_fail" in status.traceback
-    assert "ValueError" in (tmp_path / "logs" / "rank-0001.log").read_text()
+    assert "ValueError" in (tmp_path / "run" / "logs" / "rank-0001.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_each_failure_has_its_state_and_reason(spawn, tmp_path, function, args, 
     assert (status.exit, status.kind) == exit_kind
     assert reason in status.reason
     if function == "segfault":
-        log = (tmp_path / "logs" / "rank-0000.log").read_text()
+        log = (tmp_path / "run" / "logs" / "rank-0000.log").read_text()
         assert "Segmentation fault" in log
         assert "in segfault" in log
 

@@ -241,7 +241,7 @@ def test_a_hung_worker_is_ended_with_its_stacks_logged(
     status = coordinator.statuses[0]
     assert (status.kind, status.exit) == ("Hang", exit_)
     assert "did not finish its setup within 2 s" in status.reason
-    assert "coordinator_workers.py" in (tmp_path / "logs" / "rank-0000.log").read_text()
+    assert "coordinator_workers.py" in (tmp_path / "run" / "logs" / "rank-0000.log").read_text()
 
 
 def test_an_interrupt_during_a_restart_leaves_no_worker(spawn, monkeypatch):

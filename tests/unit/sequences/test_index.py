@@ -24,7 +24,7 @@ from virnucpro.errors import (
 )
 from virnucpro.sequences import builder, items
 from virnucpro.sequences.builder import input_digests
-from virnucpro.sequences.columns import COLUMNS, Column, column_path
+from virnucpro.sequences.columns import COLUMNS, Column, index_file, read_header
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.records import Alphabet
@@ -274,7 +274,8 @@ MANY = [
 
 
 def contents(index_folder):
-    return {path.name: path.read_bytes() for path in index_folder.glob("*.npy")}
+    content, files = index_file(index_folder).read_bytes(), read_header(index_folder).files
+    return {name: content[one.start : one.start + one.bytes] for name, one in files.items()}
 
 
 def test_an_index_does_not_depend_on_batch_and_block_sizes(tmp_path, monkeypatch):
@@ -378,9 +379,32 @@ def test_an_existing_folder_is_not_replaced(tmp_path):
     assert (tmp_path / "index" / "thesis.txt").exists()
 
 
-def test_standard_input_cannot_be_given_twice(tmp_path):
+@pytest.mark.parametrize("path", ["-", "/dev/stdin"])
+def test_standard_input_cannot_be_given_twice(path, tmp_path):
     with pytest.raises(UsageError, match="give the input - only once"):
-        build_index(tmp_path / "index", ["-", "-"], SPEC)
+        build_index(tmp_path / "index", ["-", path], SPEC)
+
+
+NAMES_OF_INPUTS = """
+import sys
+from pathlib import Path
+from virnucpro.sequences.index import build_index
+from virnucpro.sequences.spec import IndexSpec
+from virnucpro.sequences.records import Alphabet
+spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 15, "even", 11)
+for number, paths in enumerate(sys.argv[1:]):
+    print(*build_index(Path(f"index-{number}"), paths.split(), spec).input_names)
+"""
+
+
+def test_standard_input_is_named_stdin_by_each_of_its_paths(tmp_path):
+    for name in ("a.fa", "stdin"):
+        write_fasta(tmp_path / name, [(name, b"ATGGCC")])
+    inputs = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "- stdin")
+    with (tmp_path / "a.fa").open() as stream:
+        words = [sys.executable, "-c", NAMES_OF_INPUTS, *inputs]
+        done = run_captured(*words, stdin=stream, cwd=tmp_path, code=0)
+    assert done.stdout.splitlines() == ["stdin", "stdin", "stdin", "stdin stdin#2"]
 
 
 def test_a_full_disk_leaves_no_index(tmp_path):
@@ -416,34 +440,36 @@ def folder(whole_folder, tmp_path):
     return shutil.copytree(whole_folder, tmp_path / "index")
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_a_short_or_missing_column_is_found_on_opening(name, folder):
-    path = column_path(folder, name)
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.0])
+def test_a_truncated_or_missing_index_is_found_on_opening(share, folder):
+    (path,) = folder.iterdir()
     content = path.read_bytes()
-    path.write_bytes(content[:-1])
+    path.write_bytes(content[: min(int(share * len(content)), len(content) - 1)])
     with pytest.raises(
-        IndexFormatError,
-        match=f"{name}.npy: has .* bytes instead of .*restore the file from a copy",
+        IndexFormatError, match=r"columns\.bin: truncated .*restore the file from a copy"
     ):
         SequenceIndex.open(folder)
     path.unlink()
-    with pytest.raises(IndexFormatError, match=f"{name}.npy"):
+    with pytest.raises(IndexFormatError, match="no sequence index found"):
         SequenceIndex.open(folder)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_changed_byte_is_found_by_verification(name, folder):
-    path = column_path(folder, name)
+    place = read_header(folder).files[name]
+    path = index_file(folder)
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    content[place.start + place.bytes - 1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(IndexFormatError, match=f"{name}.npy: changed since it was written"):
+    with pytest.raises(IndexFormatError, match=f"columns.bin: {name} changed since it was written"):
         SequenceIndex.open(folder).verify()
 
 
 def test_a_changed_column_header_is_found(folder):
-    path = column_path(folder, "row_lengths")
-    content = path.read_bytes()
+    place = read_header(folder).files["row_lengths"]
+    path = index_file(folder)
+    before, after = np.split(np.fromfile(path, np.uint8), [place.start])
+    content, after = (part.tobytes() for part in np.split(after, [place.bytes]))
     n_rows = b"(%d,)" % SequenceIndex.open(folder).n_rows
     for damaged in (
         b"junk" + content[4:],
@@ -452,13 +478,13 @@ def test_a_changed_column_header_is_found(folder):
     ):
         assert damaged != content
         assert len(damaged) == len(content)
-        path.write_bytes(damaged)
-        with pytest.raises(IndexFormatError, match=r"row_lengths\.npy"):
+        path.write_bytes(before.tobytes() + damaged + after)
+        with pytest.raises(IndexFormatError, match=r"columns\.bin: row_lengths is not a column"):
             SequenceIndex.open(folder)
 
 
 def edited(change):
-    """Return a change of the text of index.json: that of its content by a function."""
+    """Return a change of the text of the header: that of its content by a function."""
 
     def edit(text):
         content = json.loads(text)
@@ -478,14 +504,17 @@ MALFORMED = [b"", b"{", b"[]", b"\xff\xfe", b"null"]
         (CHANGED_NUMBER, "changed since it was written"),
         (edited(lambda c: c.update(sha256="0" * 64)), "changed since it was written"),
         (edited(lambda c: c.update(schema=99)), "version 99.*version that wrote the index"),
-        (edited(lambda c: c.update(format="fai")), "not the header of a sequence index"),
-        *((lambda _, content=content: content, "index.json") for content in MALFORMED),
+        (edited(lambda c: c.update(format="fai")), "not a sequence index"),
+        *((lambda _, content=content: content, r"columns\.bin") for content in MALFORMED),
     ],
     ids=["number", "digest", "later version", "another program", *map(repr, MALFORMED)],
 )
-def test_an_invalid_index_json_is_rejected(change, said, folder):
-    path = folder / "index.json"
-    path.write_bytes(change(path.read_bytes()))
+def test_an_invalid_header_is_rejected(change, said, folder):
+    path = index_file(folder)
+    content = path.read_bytes()
+    end = len(content) - 8 - int.from_bytes(content[-8:], "little")
+    header = change(content[end:-8])
+    path.write_bytes(content[:end] + header + len(header).to_bytes(8, "little"))
     with pytest.raises(IndexFormatError, match=said) as refused:
         SequenceIndex.open(folder)
     assert "restore the file from a copy" in str(refused.value)
@@ -528,7 +557,7 @@ def test_bases_are_read_without_readahead(build, monkeypatch, tmp_path):
     """The kernel marks the map with ``rr`` while single pages are read, and only then."""
     flags = []
     read = Column.read
-    own = f"{tmp_path}/index-0/bases.npy"  # another test may have left such a map
+    own = f"{tmp_path}/index-0/columns.bin"  # another test may have left such a map
 
     def watched(column, first, last):
         flags.append(flags_of_map(own))
@@ -545,9 +574,10 @@ def test_bases_are_read_without_readahead(build, monkeypatch, tmp_path):
 
 
 def flags_of_map(name):
-    """Return the flags of a mapped file of this process, as in proc(5)."""
-    entries = Path("/proc/self/smaps").read_text().partition(name)[2]
-    return set(entries.partition("VmFlags:")[2].partition("\n")[0].split())
+    """Return the flags of all maps of a file in this process, as in proc(5)."""
+    (_, *maps) = Path("/proc/self/smaps").read_text().split(name)
+    lines = (one.partition("VmFlags:")[2].partition("\n")[0] for one in maps)
+    return {flag for line in lines for flag in line.split()}
 
 
 def test_a_record_without_a_name_has_the_number_of_its_place(build):

@@ -11,6 +11,7 @@ from samples import QUICK
 
 from virnucpro.errors import IndexFormatError
 from virnucpro.sequences import builder
+from virnucpro.sequences.columns import read_header
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -63,7 +64,7 @@ def test_an_index_lacks_the_column_unless_all_records_have_qualities(
     index = build(tmp_path, *names)
     index.verify()
     assert not index.has_qualities
-    assert not list(tmp_path.glob("index of */qualities.npy"))
+    assert not list(tmp_path.glob("index of */*.npy"))
 
 
 def test_an_index_of_whole_sequences_has_no_qualities(tmp_path):
@@ -76,17 +77,13 @@ def test_qualities_do_not_change_the_fingerprint(tmp_path):
 
 def test_a_damaged_column_is_found(tmp_path):
     build(tmp_path, "reads.fq")
-    (path,) = tmp_path.glob("index of */qualities.npy")
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"?")
-    with pytest.raises(IndexFormatError, match=r"qualities\.npy: changed since it was written"):
+    (path,) = tmp_path.glob("index of */*")
+    place = read_header(path.parent).files["qualities"]
+    with path.open("r+b") as stream:
+        stream.seek(place.start + place.bytes - 1)
+        stream.write(b"?")
+    with pytest.raises(IndexFormatError, match="qualities changed since it was written"):
         SequenceIndex.open(path.parent).verify()
-    path.write_bytes(content[:-1])
-    with pytest.raises(IndexFormatError, match=r"qualities\.npy: has .* bytes instead of"):
-        SequenceIndex.open(path.parent)
-    path.unlink()
-    with pytest.raises(IndexFormatError, match=r"qualities\.npy: has 0 bytes"):
-        SequenceIndex.open(path.parent)
 
 
 @pytest.mark.parametrize("character", [b" ", b"\t", b"\x7f", b"\x1f"])

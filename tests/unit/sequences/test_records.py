@@ -64,6 +64,7 @@ LEGAL = {
     "uracil": (b">a\nAUGu\n", [Record("a", b"ATGT")]),
     "Windows line ends": (TWO.replace(b"\n", b"\r\n"), TWO_RECORDS),
     "old Macintosh line ends": (TWO.replace(b"\n", b"\r"), TWO_RECORDS),
+    "mixed line ends": (b">one first\r\nACGT\rAC\n>two\rGGG\r\n", TWO_RECORDS),
     "blank lines": (b"\n\n" + TWO.replace(b"\n", b"\n\n"), TWO_RECORDS),
     "white space in lines": (b">a\n ACGT ACGT\t\n  TT\n", [Record("a", b"ACGTACGTTT")]),
     "byte order mark": (b"\xef\xbb\xbf" + TWO, TWO_RECORDS),
@@ -77,6 +78,10 @@ LEGAL = {
     "Latin-1": (">Flügel x\nAC\n".encode("latin-1"), [Record("Flügel", b"AC")]),
     "unicode before a line end": (">à\nAC\n".encode(), [Record("à", b"AC")]),
     "long header": (b">" + b"x" * 10_000 + b"\nAC\n", [Record("x" * 10_000, b"AC")]),
+    "header of 1 MB": (
+        b">x " + b"y" * 1_000_000 + b"\nAC\n>z\nG\n",
+        [Record("x", b"AC"), Record("z", b"G")],
+    ),
     "greater-than in a header": (b">a>b >\nA\n>d\nG\n", [Record("a>b", b"A"), Record("d", b"G")]),
     "empty": (b"", []),
     "blank": (b"\n \r\n\t\n", []),
@@ -126,6 +131,9 @@ REFUSED = {
     "binary data": (bytes(range(256)), "neither FASTA nor FASTQ", "give a file of sequences"),
     "binary data after a name": (b">a\n\x00\x01\x02", "'\\x00'", "give a file of nucleotide"),
     "a NUL in a name": (b">a\0b\nACGT\n", "record 1", "give a FASTA or FASTQ"),
+    "UTF-16": (TWO.decode().encode("utf-16"), "neither FASTA nor FASTQ", "give a file of seq"),
+    "comments before": (b";LCBO\n" + TWO, "starts with b';LCBO", "give a file of sequences"),
+    "Markdown": (b"```\n" + TWO + b"```\n", "starts with b'```", "give a file of sequences"),
     "text": (b"dear diary\n", "starts with b'dear diary", "give a file of sequences"),
     "FASTQ cut short": (
         fastq((b"r", b"ACGT"))[:8],

@@ -14,7 +14,7 @@ from cases import slow
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import run_captured
-from samples import items_of
+from samples import empty_run, items_of
 
 from virnucpro import arrays
 from virnucpro.errors import SegmentError, StoreError
@@ -34,7 +34,7 @@ BOUNDS = np.array([0, 5, 7, 12])
 @pytest.fixture
 def run(tmp_path, make_segment) -> RunDirectory:
     """Return a run without unit 1 and with a quarantined row 8."""
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     ShardWriter(run, 0).commit(make_segment(0, 0, 5))
     ShardWriter(run, 1).commit(make_segment(2, 7, 12, quarantined=[8]))
     return run
@@ -81,7 +81,7 @@ def test_a_run_without_gaps_is_complete(run, make_segment):
 
 @pytest.mark.parametrize("bounds", [[0], [0, 4]])
 def test_a_run_without_segments_has_only_gaps(tmp_path, bounds):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     coverage = survey(run, np.array(bounds), FINGERPRINT)
     write_embeddings(run.embeddings, coverage, items_of(range(bounds[-1])), VIEWS)
     with h5py.File(run.embeddings) as file:
@@ -102,7 +102,7 @@ def test_vectors_are_right_for_any_order_part_size_and_gaps(
     n_rows = int(bounds[-1])
     item_row = data.draw(st.lists(st.integers(0, n_rows - 1), max_size=40))
     quarantined = data.draw(st.sets(st.integers(0, n_rows - 1)))
-    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    run = empty_run(tmp_path_factory.mktemp("run"))
     for unit in data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)):
         first, last = int(bounds[unit]), int(bounds[unit + 1])
         bad = sorted(row for row in quarantined if first <= row < last)
@@ -153,8 +153,7 @@ class CountingRows:
 def test_items_are_read_as_often_for_many_segments_as_for_one(tmp_path, make_segment):
     n_read = []
     for n_units in (1, 50):
-        run = RunDirectory(tmp_path / str(n_units))
-        run.root.mkdir()
+        run = empty_run(tmp_path / str(n_units))
         bounds = np.linspace(0, 100, n_units + 1).astype(np.int64)
         for unit in range(n_units):
             ShardWriter(run, 0).commit(make_segment(unit, bounds[unit], bounds[unit + 1]))
@@ -173,7 +172,7 @@ def test_a_segment_damaged_since_the_survey_leaves_the_former_file(run):
     with pytest.raises(SegmentError, match="truncated"):
         write_embeddings(run.embeddings, coverage, items_of(range(12)), VIEWS)
     assert run.embeddings.read_bytes() == b"former"
-    assert sorted(path.name for path in run.root.iterdir()) == ["embeddings.h5", "shards"]
+    assert sorted(path.name for path in run.root.iterdir()) == ["embeddings.h5", "run"]
 
 
 @pytest.mark.parametrize(
@@ -345,7 +344,7 @@ def test_a_signal_during_hdf5_is_delivered_and_leaves_the_former_file(run, write
 @given(data=st.data(), dtype=st.sampled_from(["f2", "f4"]))
 def test_writing_while_verifying_gives_the_same_bytes(data, dtype, make_segment, tmp_path_factory):
     """Copies, quarantined rows, missing units and damaged files in all shards."""
-    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    run = empty_run(tmp_path_factory.mktemp("run"))
     bounds = np.array([0, 3, 4, 9, 12])
     for rank in range(3):
         for unit in data.draw(st.sets(st.integers(0, 3)), label=f"units of rank {rank}"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import empty_run
 
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store import coverage, segment
@@ -22,7 +23,7 @@ BOUNDS = np.array([0, 5, 7, 12])
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
-    return RunDirectory(tmp_path)
+    return empty_run(tmp_path)
 
 
 def unit_of_run(make_segment, unit, **changes):
@@ -219,7 +220,7 @@ def test_the_valid_segment_of_a_unit_is_that_of_the_survey(run, make_segment):
 )
 def test_each_unit_is_either_done_or_missing(sizes, data, make_segment, tmp_path_factory):
     bounds = np.concatenate([[0], np.cumsum(sizes)])
-    run = RunDirectory(tmp_path_factory.mktemp("run"))
+    run = empty_run(tmp_path_factory.mktemp("run"))
     owners = data.draw(
         st.lists(st.sets(st.integers(0, 3), max_size=2), min_size=len(sizes), max_size=len(sizes))
     )

@@ -208,7 +208,7 @@ def test_files_without_a_valid_segment_are_refused(put):
 
 
 def test_run_shards_and_shard_folders_are_searched_once(put, tmp_path):
-    shard = [put(0, "run/shards/rank-0000"), put(1, "run/shards/rank-0000")]
-    (tmp_path / "run/shards/rank-0000/unit-000002.h5.1-00000000.tmp").touch()
-    for folder in ("run", "run/shards", "run/shards/rank-0000"):
+    shard = [put(0, "out/run/shards/rank-0000"), put(1, "out/run/shards/rank-0000")]
+    (tmp_path / "out/run/shards/rank-0000/unit-000002.h5.1-00000000.tmp").touch()
+    for folder in ("out", "out/run/shards", "out/run/shards/rank-0000"):
         assert find_segments([tmp_path / folder, shard[1]]) == shard

@@ -4,8 +4,8 @@ import sys
 import time
 
 import numpy as np
+from samples import empty_run
 
-from virnucpro.run_dir import RunDirectory
 from virnucpro.store.coverage import survey
 from virnucpro.store.writer import ShardWriter
 
@@ -30,7 +30,7 @@ for unit in range(int(sys.argv[2]), 10_000):
 
 
 def test_a_second_writer_of_a_rank_writes_the_same_file(tmp_path, make_segment):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     writers = [ShardWriter(run, 0), ShardWriter(run, 0)]
     for writer in writers:
         writer.commit(make_segment(0))
@@ -38,7 +38,7 @@ def test_a_second_writer_of_a_rank_writes_the_same_file(tmp_path, make_segment):
 
 
 def test_committed_segments_survive_a_kill_and_unfinished_ones_do_not_count(tmp_path):
-    run = RunDirectory(tmp_path)
+    run = empty_run(tmp_path)
     acknowledged: set[int] = set()
     for attempt in range(4):
         first = max(acknowledged, default=-1) + 1

@@ -6,8 +6,8 @@ import traceback
 from functools import partial
 
 import pytest
+from samples import empty_run
 
-from virnucpro.run_dir import RunDirectory
 from virnucpro.store.writer import SegmentWriter, ShardWriter
 
 TIMEOUT_S = 20
@@ -29,7 +29,7 @@ class GatedShard(ShardWriter):
 
 @pytest.fixture
 def run(tmp_path):
-    return RunDirectory(tmp_path)
+    return empty_run(tmp_path)
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
         tables=[*filter(None, (arguments.labels, arguments.groups, arguments.exclude))],
     )
     execution = Execution(**options.chosen(Execution, arguments))
-    with open_reporter(quiet=arguments.quiet) as reporter:
+    with open_reporter(quiet=arguments.quiet, force=execution.force) as reporter:
         if arguments.fragments_only:
             for path in write_fragments(evaluation, execution, reporter):
                 print(path)

@@ -9,6 +9,7 @@ import argparse
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -105,9 +106,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command ``launch``; return its exit code."""
     from virnucpro.launch.orchestrator import LauncherOrchestrator, LaunchOptions
     from virnucpro.launch.table import readable
-    from virnucpro.launch.worker_spec import load_worker
+    from virnucpro.launch.worker_spec import DEFAULT_WORKER, load_worker
     from virnucpro.predict_worker import Worker
 
+    module = arguments.worker.partition(":")[0]
+    if module != DEFAULT_WORKER and not module.endswith(".py"):
+        sys.path.append(os.getcwd())  # noqa: PTH109 - last: it replaces no other module
     worker = load_worker(arguments.worker)
     keywords = options.chosen(PredictOptions, arguments)
     predicts = issubclass(worker, Worker)

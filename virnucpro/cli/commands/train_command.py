@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     training = Training(**options.chosen(Training, arguments) | given)
     execution = Execution(**options.chosen(Execution, arguments))
-    with open_reporter(quiet=arguments.quiet) as reporter:
+    with open_reporter(quiet=arguments.quiet, force=execution.force) as reporter:
         if not arguments.labels:
             reporter.warn(
                 "each record is a group of its own: if records are related, such as contigs of one "

@@ -1,7 +1,7 @@
 """Compute an evaluation: fragments, runs of bundles, tables of other tools, figures."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -107,7 +107,8 @@ def evaluate(
     advice = "Wait for it, or choose another folder."
     with folder_lock(outdir / _LOCK, advice, held=execution.lock):
         results = outdir / _RESULTS
-        former = any(path.exists() for path in (results, outdir / _TABLE, outdir / _PAIRED))
+        outputs = (results, *(outdir / name for name in (_TABLE, _PAIRED, _FIGURES)))
+        former = any(path.exists() for path in outputs)
         if former and not (execution.resume or execution.force):
             raise RunExistsError(
                 f"{outdir} already contains an evaluation. Add --resume to reuse its runs, --force "
@@ -143,9 +144,11 @@ def evaluate(
 
 
 def _require_own(
-    evaluation: Evaluation, outdir: Path, sequences: Cut, tools: Iterable[str] = ()
+    evaluation: Evaluation, outdir: Path, sequences: Cut, tools: Collection[str] | None = None
 ) -> None:
     """Check that the evaluation of `tools` replaces no input, and no file of another program.
+
+    With None for `tools`, only the fragments are written.
 
     Raises
     ------
@@ -159,10 +162,11 @@ def _require_own(
     folders = [outdir / name for name in (_FIGURES, _FRAGMENTS, _RUNS)]
     refuse_links((*folders, *(outdir / _RUNS).glob("*")))
     labels = outdir / _FRAGMENTS / _LABELS
-    names = [labels, *(outdir / name for name in (_TABLE, _PAIRED, _RESULTS, _FIGURES, _LOCK))]
-    for length in sequences.sequences:
-        names += [outdir / _RUNS / f"{tool}-{length}" for tool in tools]
-        names.append(outdir / _FRAGMENTS / f"{length}.fa")
+    names = [labels, *(labels.with_name(f"{length}.fa") for length in sequences.sequences)]
+    if tools is not None:
+        names += [outdir / name for name in (_TABLE, _PAIRED, _RESULTS, _FIGURES, _LOCK)]
+        for length in sequences.sequences:
+            names += [outdir / _RUNS / f"{tool}-{length}" for tool in tools]
     former = [path for path in labels.parent.glob("*.fa") if path.stem.isdecimal()]
     inputs = [source.path for source in evaluation.sources]
     inputs += [path for other in evaluation.others for path in other.paths]

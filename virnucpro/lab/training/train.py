@@ -24,7 +24,7 @@ from virnucpro.durable import (
     remove_unfinished,
     write_bytes,
 )
-from virnucpro.errors import BundleError, RunExistsError, WorkerError
+from virnucpro.errors import BundleError, FingerprintError, RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
 from virnucpro.lab.training.fit import Fitted, fit_head
@@ -44,7 +44,7 @@ from virnucpro.run.embed_job import vectors_job
 from virnucpro.run.execution import Execution
 from virnucpro.run.options import EmbedOptions
 from virnucpro.run.reporter import Reporter
-from virnucpro.run_dir import RunDirectory
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.sequences.index import SequenceIndex
 
 _FOLDS = 5
@@ -157,7 +157,7 @@ def _check_folder(folder: Path, training: Training, model: Model, *, force: bool
         If the folder has files, but none of a training, or has other files where `force`, or the
         new bundle, would delete them.
     RunError
-        If a folder of the training is a symbolic link.
+        If a folder of the training is a symbolic link, or a file of its vectors a named pipe.
     """
     specs = [encoder.spec for encoder in model.encoders]
     inputs = [spec.file(role) for spec in specs for role in spec.files]
@@ -173,6 +173,7 @@ def _check_folder(folder: Path, training: Training, model: Model, *, force: bool
             "folder."
         )
     vectors = RunDirectory(folder / _VECTORS)
+    vectors.require_regular_files()
     entries = [vectors.root / name for name in vectors.entries()] if force else []
     others = [path for path in entries if not vectors.owns(path)]
     for path in (*others, *_others_in_bundle(folder / _BUNDLE)):
@@ -231,18 +232,20 @@ def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[
 
 
 def _remove_bundles(folder: Path) -> None:
-    """Delete the bundle of a training, and an unfinished one."""
-    for name in (_BUNDLE, _BUNDLE_PART):
-        if (folder / name).exists():
-            shutil.rmtree(folder / name)
+    """Delete an unfinished bundle and the bundle of a training, which is renamed before."""
+    for bundle in (folder / _BUNDLE_PART, folder / _BUNDLE):
+        if bundle.exists():
+            shutil.rmtree(bundle.rename(folder / _BUNDLE_PART))
 
 
 def _clear(folder: Path) -> None:
-    """Delete the files of a training; other files of the folder stay."""
+    """Delete the files of a training but the run of its vectors, which `_features` replaces.
+
+    Other files of the folder stay.
+    """
     _remove_bundles(folder)
     vectors = RunDirectory(folder / _VECTORS)
-    if vectors.root.exists():
-        vectors.require_regular_files()
+    if vectors.root.exists() and not is_run(vectors.root):  # damaged: it cannot be replaced
         vectors.remove_unfinished()  # first: they would keep their folders
         vectors.clear()
         vectors.lock.unlink(missing_ok=True)
@@ -258,8 +261,11 @@ def _features(
     names = ",".join(encoder.name for encoder in model.encoders)
     options = EmbedOptions(names, precision="fp32", embeddings="fp32")
     job = vectors_job(folder / _WINDOWS, model.encoders, model.index, options)
-    run = replace(execution, outdir=folder / _VECTORS, resume=True, force=False)
-    outcome = predict(job, run, reporter)
+    run = replace(execution, outdir=folder / _VECTORS, resume=not execution.force)
+    try:
+        outcome = predict(job, run, reporter)
+    except FingerprintError:  # of a training that was killed when it began to replace another one
+        outcome = predict(job, replace(run, resume=False, force=True), reporter)
     if not outcome.complete:
         quarantined = outcome.rows_quarantined
         advice = (
@@ -273,7 +279,7 @@ def _features(
         )
     with h5py.File(run.outdir / "embeddings.h5") as file:
         features: Float32Array = file["embeddings"][:]
-    index = SequenceIndex.open(run.outdir / "index")
+    index = SequenceIndex.open(RunDirectory(run.outdir).index)
     return features, np.diff(index.window_first_item) > 0
 
 

@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from virnucpro.errors import InputError, UsageError
@@ -28,6 +30,58 @@ def test_paths_are_relative_to_the_table_and_optional_cells_may_be_empty(table, 
     assert (virus.viral, virus.group, virus.kingdom) == (True, "Adenoviridae", "viral")
     assert virus.record is None
     assert (host.viral, host.kingdom, host.record) == (False, "vertebrate", "one")
+
+
+LABELS = b"file\tlabel\tgroup\na.fa\tviral\tA\nb.fa\tnon-viral\tB\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        LABELS[:-1],
+        b"\xef\xbb\xbf" + LABELS,
+        LABELS.replace(b"\n", b"\r\n"),
+        LABELS.replace(b"\n", b"\r"),
+        LABELS.replace(b"\n", b"\n\n"),
+        LABELS.replace(b"\t", b","),
+        LABELS.replace(b"\n", b"\t\n"),
+        LABELS[:-1] + b"\tmore\n",
+        LABELS.replace(b"\n", b"\tx\n").replace(b"group\tx", b"group\tnote"),
+        LABELS.replace(b"\tviral", b"\tViral"),
+    ],
+    ids=[
+        *("no final line end", "byte order mark", "Windows", "old Macintosh", "blank lines"),
+        *("commas", "tabs at the ends", "a further cell", "a further column", "capital letter"),
+    ],
+)
+def test_tables_of_other_programs_are_read(content, table, tmp_path):
+    path = table()
+    path.write_bytes(content)
+    assert [(source.path.name, source.viral, source.group) for source in read_labels(path)] == [
+        ("a.fa", True, "A"),
+        ("b.fa", False, "B"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the column 'file' is missing"),
+        (LABELS.replace(b"\t", b";"), "the column 'file' is missing. Give a tab-separated table"),
+        (LABELS.replace(b"\t", b"  "), "the column 'file' is missing"),
+        (b"# labels\n" + LABELS, "the column 'file' is missing"),
+        (b"PK\3\4" + bytes(99), "the column 'file' is missing"),
+        (LABELS.decode().encode("utf-16"), "the table cannot be read"),
+        (LABELS.replace(b"A", b"\xdc"), "the table cannot be read"),
+        (gzip.compress(LABELS), "the table cannot be read"),
+    ],
+    ids=["empty", "semicolons", "spaces", "comment", "xlsx", "UTF-16", "Latin-1", "gz"],
+)
+def test_tables_of_another_form_are_refused_by_name(content, message, table):
+    path = table()
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"labels\.tsv: {message}"):
+        read_labels(path)
 
 
 def test_a_split_is_selected_whatever_spaces_surround_it(table):

@@ -198,7 +198,7 @@ def _this_program() -> tuple[str, ...]:
     script = Path(sys.argv[0])
     if script.name == "virnucpro" and script.is_file():
         return (str(script.absolute()),)
-    return sys.executable, "-m", "virnucpro"
+    return sys.executable, "-P", "-m", "virnucpro"
 
 
 _ENGINES: Final = {

@@ -5,7 +5,8 @@ failure. When all tasks have ended, write the tables with virnucpro merge RUN.
 
 The number of the task comes from --task; else from a SLURM array, and from the variables of srun,
 torchrun or MPI. Exit codes: 0 no unit left for this task; 2 a worker failed permanently, and
-virnucpro merge lists the missing sequences; 143 stopped by SIGTERM or SIGUSR1.
+virnucpro merge lists the missing sequences; 143 stopped by SIGTERM or a
+scheduler's warning, such as SIGUSR1.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "bundle or encoder of the run, if it has another path here; default: as planned"
     parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
     options.add_quiet(parser)
-    text = "seconds after SIGTERM or SIGUSR1 to finish the unit that is computed; default: 30"
+    text = "seconds after such a signal to finish the unit that is computed; default: 30"
     parser.add_argument(
         "--lead", dest="stop_timeout", type=seconds, default=_LEAD_S, metavar="S", help=text
     )
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         say(_summary(worked.part, worked.units, arguments.outdir))
     for rank in worked.failed:
-        say(f"warning: worker {rank} failed permanently: see {worked.part}/logs")
+        say(f"warning: worker {rank} failed permanently: see the logs in {worked.part}")
     return ExitCode.PARTIAL if worked.failed else ExitCode.OK
 
 

@@ -14,10 +14,8 @@ process VIRNUCPRO_PREDICT {
     tuple val(meta), path("${prefix}.predictions.tsv"), emit: predictions
     tuple val(meta), path("${prefix}.windows.tsv"), emit: windows
     tuple val(meta), path("${prefix}.run.json"), emit: run
-    tuple val(meta), path("${prefix}.viral.fast[aq]*"), emit: viral, optional: true
-    tuple val(meta), path("${prefix}.viruses.fasta*"), emit: viruses, optional: true
+    tuple val(meta), path("${prefix}.viruses.fast[aq]*"), emit: viruses, optional: true
     tuple val(meta), path("${prefix}.regions.*"), emit: regions, optional: true
-    tuple val(meta), path("${prefix}.viral_regions.fast[aq]*"), emit: viral_regions, optional: true
     tuple val(meta), path("${prefix}.scores.bedgraph"), emit: scores, optional: true
     tuple val(meta), path("${prefix}.embeddings.h5"), emit: embeddings, optional: true
     tuple val(meta), path("${prefix}.report.html"), emit: report, optional: true
@@ -34,14 +32,14 @@ process VIRNUCPRO_PREDICT {
     virnucpro \\
         predict \\
         $sequences \\
-        --outdir run \\
+        --outdir out \\
         --threads $task.cpus \\
         --quiet \\
         $args
 
-    for path in run/*.tsv run/*.fast[aq]* run/*.h5 run/regions.* run/*.bedgraph run/*.html run/*_mqc.json run/run.json; do
+    for path in out/*.tsv out/*.fast[aq]* out/*.h5 out/*.html out/tracks/* out/run/*_mqc.json out/run/run.json; do
         if [ -f "\$path" ]; then
-            mv "\$path" "${prefix}.\${path#run/}"
+            mv "\$path" "${prefix}.\${path##*/}"
         fi
     done
     """
@@ -54,6 +52,6 @@ process VIRNUCPRO_PREDICT {
     touch ${prefix}.predictions.tsv
     touch ${prefix}.windows.tsv
     touch ${prefix}.run.json
-    touch ${prefix}.viral.fasta
+    touch ${prefix}.viruses.fasta
     """
 }
