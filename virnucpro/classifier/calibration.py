@@ -141,16 +141,9 @@ class RecordCalibration:
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """How many records of groups that the classifier had not seen reach thresholds.
+    """How many viral and other records of groups that the classifier had not seen reach log odds.
 
-    Attributes
-    ----------
-    thresholds
-        Log odds at a prevalence of one half, ascending.
-    lengths
-        Bases, ascending.
-    viral, others
-        For each of `lengths`, the share of viral and of other records that reach each threshold.
+    For each of `lengths` (bases), a share for each of `thresholds` (at one half), both ascending.
     """
 
     thresholds: tuple[float, ...]
@@ -342,11 +335,9 @@ def _records(content: Mapping[str, Any] | None) -> RecordCalibration | None:
 def _tails(content: Mapping[str, Any] | None) -> Tails | None:
     if content is None:
         return None
-    thresholds, lengths = (tuple(map(float, content[name])) for name in ("thresholds", "lengths"))
-    viral, others = (
-        tuple(tuple(map(float, shares)) for shares in content[name]) for name in ("viral", "others")
-    )
-    return Tails(thresholds, lengths, viral, others)
+    limits, lengths = (tuple(map(float, content[name])) for name in ("thresholds", "lengths"))
+    sides = (tuple(tuple(map(float, row)) for row in content[name]) for name in ("viral", "others"))
+    return Tails(limits, lengths, *sides)
 
 
 def _problem(calibration: Calibration) -> str:
@@ -371,15 +362,13 @@ def _problem_of_tails(tails: Tails | None) -> str:
     if tails is None:
         return ""
     axes = tails.lengths, tails.thresholds
-    size = tuple(map(len, axes))
-    if 0 in size or not all((np.diff(axis) > 0).all() for axis in axes):
+    if not all(len(axis) and (np.diff(axis) > 0).all() for axis in axes):
         return "of tails needs ascending lengths and thresholds"
-    for shares in (tails.viral, tails.others):
-        if {len(row) for row in shares} != {size[1]} or len(shares) != size[0]:
-            return "of tails needs one share for each length and threshold"
-        if not ((np.array(shares) >= 0) & (np.array(shares) <= 1)).all():
-            return "of tails needs shares from 0 to 1"
-    return ""
+    rows = [*tails.viral, *tails.others]
+    sizes = len(tails.viral), len(tails.others), *map(len, rows)
+    if sizes != (len(axes[0]),) * 2 + (len(axes[1]),) * len(rows):
+        return "of tails needs one share for each length and threshold"
+    return "" if all(0 <= share <= 1 for row in rows for share in row) else "of tails needs shares"
 
 
 def _problem_of_records(calibration: RecordCalibration | None) -> str:

@@ -4,8 +4,8 @@ A calibration stands for an input of which half is viral. In a metagenome of 5 %
 at such a probability would be false. Another prevalence shifts the log odds (Elkan 2001, "The
 foundations of cost-sensitive learning", theorem 2).
 
-The likelihood of all scores takes one host whose scores are in the middle for many viruses. Its
-scores are not as high as those of many viruses would be: the tail tells both apart (decision 0104).
+The likelihood takes one host whose scores are in the middle for many viruses; the tail of the
+scores tells both apart (decision 0104).
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ _TAIL: Final = (0.15, 0.65)
 others, and at most."""
 _RARE: Final = 1.3
 """Standard errors by which an input has too few records in the tail for the likely prevalence."""
-_MUCH: Final = 2
-"""Factor by which this prevalence and that of the tail differ much."""
+_MUCH: Final = {False: 3, True: 2}
+"""Factor by which this prevalence and that of the tail differ much, for contigs and for genes."""
 _NEARLY_ALL: Final = 0.95
 """Share of viral records that reach the threshold below which are others, but few viruses."""
 _VIRUSES: Final = 0.9
@@ -97,10 +97,7 @@ class Expectation:
     def of(
         cls, prevalence: Prevalence, known: int, called: int, false: float, resting: int
     ) -> "Expectation":
-        """Return the expectation of `known` records with a probability.
-
-        By a given prevalence, the records that are not viral limit the number of false calls.
-        """
+        """Limit the false calls by the records (of `known` ones) that a given share leaves."""
         most = (1 - prevalence.value) * known if prevalence.given else false
         return cls(prevalence, called, min(false, most), resting)
 
@@ -112,10 +109,7 @@ class Expectation:
 
     @property
     def warning(self) -> str:
-        """Return a warning if most viral calls are expected to be false or the share is doubtful.
-
-        Else "".
-        """
+        """Return a warning if the share is doubtful or most calls are expected to be false."""
         found = []
         if self.prevalence.doubtful:
             found.append(
@@ -170,10 +164,9 @@ def estimate_prevalence(
     Saerens, Latinne and Decaestecker (Neural Computation 14, 2002) ends. `PRIOR_RECORDS` records of
     prevalence `PRIOR` are added, so that few records move the estimate little. The interval is
     that of the likelihood ratio, upwards without these records; it does not cover errors of the
-    calibration.
-
-    With `tails`, the records that reach high thresholds give another share. If it is much smaller,
-    it is the estimate, unless nearly no record has the scores of others. The interval spans both.
+    calibration. With `tails`, the records that reach high thresholds give another share. If it is
+    much smaller, it is the estimate, unless nearly no record has the scores of others. The interval
+    spans both.
 
     Parameters
     ----------
@@ -181,9 +174,7 @@ def estimate_prevalence(
         ``(n,)``, calibrated log odds at a prevalence of one half of the records that count; NaN is
         ignored.
     tails
-        The tails of the calibration; None for the likely share.
-    length
-        ``(n,)``, bases of each record, for `tails`.
+        Tails of the calibration, which need `length`, ``(n,)`` bases; None for the likely share.
     genes
         Whether the records are single genes: then a prevalence above `PRIOR` needs the tail, too.
 
@@ -196,9 +187,7 @@ def estimate_prevalence(
     classes = np.zeros(len(tails.lengths) if tails else 0, np.int64)
     for part in slices(len(log_odds)):
         finite = np.isfinite(log_odds[part])
-        limited = np.clip(log_odds[part][finite], -_HIGHEST, _HIGHEST)
-        numbers = np.rint((limited + _HIGHEST) * _BINS).astype(np.int64)
-        all_counts += np.bincount(numbers, minlength=len(all_counts))
+        all_counts += np.bincount(_bins(log_odds[part][finite]), minlength=len(all_counts))
         if tails and length is not None:
             nearest = tails.nearest(length[part][finite])
             classes += np.bincount(nearest, minlength=len(classes))
@@ -228,11 +217,11 @@ def estimate_prevalence(
         at_least = np.cumsum(all_counts[::-1])[::-1]
 
         def above(limits: ArrayLike) -> IntArray:
-            limited = np.clip(limits, -_HIGHEST, _HIGHEST)
-            found: IntArray = at_least[np.rint((limited + _HIGHEST) * _BINS).astype(np.int64)]
+            found: IntArray = at_least[_bins(np.asarray(limits))]
             return found
 
         tail, all_viral, doubtful = _of_tails(value, above(tails.thresholds), classes, tails)
+        doubtful &= tail * _MUCH[genes] < value
         doubtful &= bool(above(np.log(1 / value - 1)) > above(np.log(1 / tail - 1)))
         if doubtful and (genes or not all_viral):
             value = min(tail, PRIOR) if genes else tail
@@ -241,17 +230,17 @@ def estimate_prevalence(
     return Prevalence(value, low, high, int(counts.sum()), doubtful)
 
 
+def _bins(log_odds: FloatArray) -> IntArray:
+    limited = np.clip(log_odds, -_HIGHEST, _HIGHEST)
+    return np.rint((limited + _HIGHEST) * _BINS).astype(np.int64)
+
+
 def _of_tails(
     likely: float, above: IntArray, classes: IntArray, tails: Tails
 ) -> tuple[float, bool, bool]:
-    """Return the share by the tail, whether all are viral, and whether `likely` contradicts it.
+    """Return the share by the tail, whether all are viral, and whether it has too few.
 
-    Parameters
-    ----------
-    above
-        Number of records that reach each of the thresholds.
-    classes
-        Number of records of each of the lengths.
+    `above` and `classes` are the numbers of records by threshold and by length.
     """
     n = int(classes.sum())
     viral, others = (classes / n @ shares for shares in tails.shares())
@@ -267,7 +256,7 @@ def _of_tails(
     rare = ((expected - above[far]) > _RARE * np.sqrt(expected)).any()
     low = np.flatnonzero(viral >= _NEARLY_ALL)[-1:]
     all_viral = bool((number[low] >= _VIRUSES * n).any())
-    return share, all_viral, bool(rare) and share * _MUCH < likely
+    return share, all_viral, bool(rare)
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:

@@ -277,8 +277,8 @@ TAILS["others"] = [[0.1, 0.01], [0.05, 0]]
         ({"lengths": []}, "ascending lengths and thresholds"),
         ({"viral": [[0.9, 0.5]]}, "one share for each"),
         ({"others": [[0.1], [0.2]]}, "one share for each"),
-        ({"viral": [[0.9, 0.5], [1.1, 0.7]]}, "from 0 to 1"),
-        ({"viral": [[0.9, math.nan], [1, 0.7]]}, "from 0 to 1"),
+        ({"viral": [[0.9, 0.5], [1.1, 0.7]]}, "needs shares"),
+        ({"viral": [[0.9, math.nan], [1, 0.7]]}, "needs shares"),
         ({"others": None}, "missing or invalid field"),
     ],
 )

@@ -422,10 +422,9 @@ _THRESHOLDS: Final = range(-4, 9)
 def tails_of(
     calibrated: Sequence[Calibrated], pieces: Mapping[int, Pieces]
 ) -> dict[str, Any] | None:
-    """Return the section ``tails`` of a calibration, for the estimate of a prevalence.
+    """Return the section ``tails`` of a calibration; None without pieces of `LEAST_BASES`.
 
-    It has the shares of viral and of other pieces whose log odds, by networks and a calibration
-    that had not seen their group, reach thresholds. None without pieces of `LEAST_BASES`.
+    The log odds are by networks and a calibration that had not seen the group of a piece.
     """
     found: dict[str, Any] = {"thresholds": [*_THRESHOLDS], "lengths": [], "viral": [], "others": []}
     for of_length in calibrated:
@@ -464,16 +463,14 @@ def choose_presets(
             groups, viral = pieces[bases].groups, pieces[bases].viral
             weights = metagenome_weights(groups)
             called = posterior(of_length.held_out, prevalence)[:, None] >= grid
-            rates += [
-                weights[side] @ called[side] / weights[side].sum() for side in (viral, ~viral)
-            ]
+            sides = viral, ~viral
+            rates += [weights[side] @ called[side] / weights[side].sum() for side in sides]
         true, false = prevalence * rates[0], (1 - prevalence) * rates[1]
         reached = np.flatnonzero(true / np.maximum(true + false, 1e-12) >= wanted)
         if not len(reached):
             warn(f"at no threshold {wanted:.0%} of the calls are viral: {grid[-1]} is used")
         found[name] = grid[int(reached[0])] if len(reached) else grid[-1]
-    non_viral = min(found["sensitive"], found["default"])
-    found["sensitive"] = non_viral
+    found["sensitive"] = non_viral = min(found["sensitive"], found["default"])
     return {name: Preset(viral, non_viral) for name, viral in found.items()}
 
 
