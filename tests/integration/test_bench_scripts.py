@@ -40,6 +40,7 @@ AFTER_TRAINING = {
     "--lengths 2048 10000 --errors .05",
     "kmer_cross_validation": "--out {trained}",
     "metagenome": "--labels {trained}/labels.tsv --contigs 60 --viral .2 --draws 2",
+    "oddities": "--labels {trained}/labels.tsv --worst 3",
     "peers": "--labels {trained}/labels.tsv --pieces 5 20",
 }
 

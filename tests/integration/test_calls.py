@@ -1,6 +1,7 @@
 """Answers of the embedded bundle on sequences that a classifier must not call by accident."""
 
 import gzip
+import json
 import random
 from pathlib import Path
 
@@ -77,6 +78,21 @@ def test_host_dna_is_not_viral(kingdom, shared, answers):
     for name, row in answers(records).items():
         assert float(row["scored_fraction"]) > 0.9, name
         assert row["call"] != "viral", name
+
+
+@pytest.mark.shared
+def test_the_genes_of_a_yeast_are_not_viral_and_the_doubt_is_told(shared, tmp_path, capfd):
+    """462 of the 1,004 were called at a prevalence of 35 %."""
+    path, run = shared / "cases" / "yeast_cds.fa.gz", tmp_path / "run"
+    assert main(["predict", str(path), "-o", str(run), "--devices", "cpu:1", "--no-report"]) == 0
+    told = capfd.readouterr().err
+    assert ": 0 viral," in told
+    assert "the scores fit neither" in told
+    found = json.loads((run / "run.json").read_text())["prevalence"]
+    assert found["value"] < 0.002
+    assert found["high"] > 0.3
+    assert main(["rescore", str(run), "--prevalence", "0.35"]) == 0
+    assert "viral (given); 4" in capfd.readouterr().err
 
 
 @pytest.mark.shared

@@ -140,6 +140,28 @@ class RecordCalibration:
 
 
 @dataclass(frozen=True, slots=True)
+class Tails:
+    """How many viral and other records of groups that the classifier had not seen reach log odds.
+
+    For each of `lengths` (bases), a share for each of `thresholds` (at one half), both ascending.
+    """
+
+    thresholds: tuple[float, ...]
+    lengths: tuple[float, ...]
+    viral: tuple[tuple[float, ...], ...]
+    others: tuple[tuple[float, ...], ...]
+
+    def shares(self) -> tuple[FloatArray, FloatArray]:
+        """Return `viral` and `others` as arrays, (n_lengths, n_thresholds)."""
+        return np.array(self.viral), np.array(self.others)
+
+    def nearest(self, length: IntArray) -> IntArray:
+        """Return the place of the nearest of `lengths` for each record, ``(n,)``."""
+        knots = np.array(self.lengths)
+        return np.searchsorted(np.sqrt(knots[1:] * knots[:-1]), length)
+
+
+@dataclass(frozen=True, slots=True)
 class Preset:
     """Probabilities that divide calls: from `viral` on viral, below `non_viral` non-viral."""
 
@@ -167,6 +189,8 @@ class Calibration:
         Smallest and largest GC content of the training windows (1st and 99th percentile).
     records
         Calibration of records of which pieces are scored, too; None if `lines` hold for records.
+    tails
+        Shares of records with high log odds; None if they are not known.
     """
 
     lines: tuple[PlattLine, ...]
@@ -176,6 +200,7 @@ class Calibration:
     min_scored: float
     gc: tuple[float, float]
     records: RecordCalibration | None = None
+    tails: Tails | None = None
 
     def log_odds(self, logit: FloatArray, n_windows: IntArray, n_bases: IntArray) -> FloatArray:
         """Return the calibrated log odds of each record at a prevalence of one half.
@@ -286,6 +311,7 @@ def read_calibration(content: Any, source: object) -> Calibration:  # noqa: ANN4
             min_scored=float(content["min_scored"]),
             gc=(float(content["gc"][0]), float(content["gc"][1])),
             records=_records(content.get("records")),
+            tails=_tails(content.get("tails")),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise BundleError(
@@ -306,6 +332,14 @@ def _records(content: Mapping[str, Any] | None) -> RecordCalibration | None:
     return RecordCalibration(**factors, limit=float(content["limit"]), with_errors=with_errors)
 
 
+def _tails(content: Mapping[str, Any] | None) -> Tails | None:
+    if content is None:
+        return None
+    limits, lengths = (tuple(map(float, content[name])) for name in ("thresholds", "lengths"))
+    sides = (tuple(tuple(map(float, row)) for row in content[name]) for name in ("viral", "others"))
+    return Tails(limits, lengths, *sides)
+
+
 def _problem(calibration: Calibration) -> str:
     """Return a description of the first invalid value; "" if all values are valid."""
     if not calibration.lines:
@@ -321,12 +355,27 @@ def _problem(calibration: Calibration) -> str:
     presets: Sequence[Preset] = [calibration.presets[name] for name in PRESETS]
     if not all(0 <= preset.non_viral <= preset.viral <= 1 for preset in presets):
         return "needs presets with 0 <= non_viral <= viral <= 1"
-    return "" if calibration.records is None else _problem_of_records(calibration.records)
+    return _problem_of_tails(calibration.tails) or _problem_of_records(calibration.records)
 
 
-def _problem_of_records(calibration: RecordCalibration) -> str:
+def _problem_of_tails(tails: Tails | None) -> str:
+    if tails is None:
+        return ""
+    axes = tails.lengths, tails.thresholds
+    if not all(len(axis) and (np.diff(axis) > 0).all() for axis in axes):
+        return "of tails needs ascending lengths and thresholds"
+    rows = [*tails.viral, *tails.others]
+    sizes = len(tails.viral), len(tails.others), *map(len, rows)
+    if sizes != (len(axes[0]),) * 2 + (len(axes[1]),) * len(rows):
+        return "of tails needs one share for each length and threshold"
+    return "" if all(0 <= share <= 1 for row in rows for share in row) else "of tails needs shares"
+
+
+def _problem_of_records(calibration: RecordCalibration | None) -> str:
+    if calibration is None:
+        return ""
     *factors, limit, _ = astuple(calibration)
-    if calibration.with_errors and (problem := _problem_of_records(calibration.with_errors)):
+    if problem := _problem_of_records(calibration.with_errors):
         return problem
     lengths = np.array(factors[0])
     if not len(lengths) or {len(values) for values in factors} != {len(lengths)}:

@@ -29,6 +29,8 @@ _KNOWN: Final = 0.98
 """Least share of A, C, G and T of a record without the flag. A genome with every 11th base unknown
 is scored, but its frames and words are broken.
 """
+_GENE, _GENES = 0.97, 0.75
+"""Least share of the bases of a record in its one gene, and of such records, of a set of genes."""
 _ENOUGH: Final = 10
 """Scored windows that suffice as evidence, however many windows of the record have no score."""
 
@@ -50,6 +52,7 @@ class Flag(IntFlag):
     AMBIGUOUS_BASES = 2
     UNUSUAL_GC = 4
     OTHER_WINDOW = 8
+    BY_PREVALENCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,14 @@ class RecordCalls:
         """Return what is expected of the viral calls; None without a prevalence."""
         if self.prevalence is None:
             return None
-        called, false = 0, 0.0
+        known, called, false, resting = 0, 0, 0.0, 0
         for part in slices(len(self.call)):
-            viral = self.probability[part][self.call[part] == Call.VIRAL]
+            probability, flags = self.probability[part], self.flags[part]
+            viral = probability[self.call[part] == Call.VIRAL]
+            known += int(np.isfinite(probability).sum())
             called, false = called + len(viral), false + float((1 - viral).sum())
-        return Expectation(self.prevalence, called, false)
+            resting += int(np.count_nonzero(flags & np.uint8(Flag.BY_PREVALENCE)))
+        return Expectation.of(self.prevalence, known, called, false, resting)
 
 
 def call_records(
@@ -175,6 +181,7 @@ def _by_probability(
         large_array((n_records,), np.float64) for _ in range(4)
     )
     reason = np.empty(n_records, np.uint8)
+    n_able, n_genes = 0, 0
     for part in slices(n_records):
         of, composition = _part(records, part), quality and _part(quality, part)
         own = _log_odds(of, calibration, composition)
@@ -184,11 +191,14 @@ def _by_probability(
         long = _known_bases(of, composition) >= LEAST_BASES
         counts = (reason[part] == Reason.NONE) & long
         able[part] = np.where(counts, own, np.nan)
+        n_able += int(np.isfinite(able[part]).sum())
+        n_genes += int((_are_genes(of) & np.isfinite(able[part])).sum())
     share = options.prevalence
     if isinstance(share, float):
         prevalence = Prevalence(share, share, share)
     else:
-        prevalence = estimate_prevalence(able)
+        genes = n_genes > _GENES * n_able
+        prevalence = estimate_prevalence(able, calibration.tails, records.length, genes=genes)
     for part in slices(n_records):
         calibrated[part] = posterior(log_odds[part], 0.5)
         probability[part] = posterior(log_odds[part], prevalence.value)
@@ -196,7 +206,7 @@ def _by_probability(
         able[part] = np.where(reason[part] == Reason.NONE, probability[part], np.nan)
     fdr = q_values(able)
     preset = calibration.presets[options.preset or "default"]
-    call, tier = np.zeros((2, n_records), np.uint8)
+    call, tier, flags = np.zeros((3, n_records), np.uint8)
     limit = preset.viral if options.threshold is None else options.threshold
     # A sequence of this probability alone keeps the FDR, as does one like the weakest viral record.
     least = limit if options.fdr is None else 1 - options.fdr
@@ -208,13 +218,13 @@ def _by_probability(
         called[abstained] = Call.AMBIGUOUS
         reason[part][(called == Call.AMBIGUOUS) & ~abstained] = Reason.UNCERTAIN
         call[part] = called
+        if quality is not None:
+            flags[part] = _flags(_part(quality, part), calibration)
+        resting = (called == Call.VIRAL) & (calibrated[part] < limit)
+        flags[part][resting] |= np.uint8(Flag.BY_PREVALENCE)
         for number, name in enumerate(PRESETS, 1):
             strict = own >= calibration.presets[name].viral
             tier[part][strict & ~abstained] = number
-    flags = np.zeros(n_records, np.uint8)
-    if quality is not None:
-        for part in slices(n_records):
-            flags[part] = _flags(_part(quality, part), calibration)
     assumed = prevalence if scored.any() else None
     limits = Preset(least, min(least, preset.non_viral))
     return RecordCalls(call, calibrated, probability, fdr, tier, reason, flags, assumed, limits)
@@ -241,6 +251,13 @@ def _known_bases(records: RecordScores, quality: RecordQuality | None) -> FloatA
     if quality is not None:
         length *= np.where(np.isnan(quality.known), 1, quality.known)
     return length
+
+
+def _are_genes(records: RecordScores) -> BoolArray:
+    """Return which records are one gene from end to end."""
+    coding = 3 * records.fact("gene codons")
+    are: BoolArray = (records.fact("genes") == 1) & (coding > _GENE * records.fact("known bases"))
+    return are
 
 
 def _abstentions(

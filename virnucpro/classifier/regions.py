@@ -5,7 +5,7 @@ the level of their windows, so the bias follows the median of the record, within
 whose median is clearly viral has no bias. A window without a score has no evidence: it belongs to
 the stretch of the next window. If genes of spans are scored, half of this evidence and the window's
 part of the log odds of its spans count, with other costs. Constants were chosen on genomes that the
-classifier had not seen (decisions 0063, 0086 and 0104).
+classifier had not seen (decisions 0063, 0086 and 0105).
 """
 
 from dataclasses import dataclass, fields

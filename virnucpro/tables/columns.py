@@ -31,6 +31,8 @@ _EVIDENCE_NAMES = tuple(
     NA if evidence is Evidence.NONE else evidence.name.lower() for evidence in Evidence
 )
 _REASON_NAMES = tuple(NA if reason is Reason.NONE else reason.name.lower() for reason in Reason)
+_SOURCES: Final = {"shuffled": "random_sequence"}
+"""What classes of the training are called in the table, where it is another name."""
 _FLAG_NAMES = tuple(
     ",".join(flag.name.lower() for flag in Flag if flag.name and number & flag) or NA
     for number in range(1 << len(Flag))
@@ -106,7 +108,7 @@ class Predictions(_InRecords):
 
     @column("name", "report", "notebook")
     def call(self) -> Values:
-        """`viral`, `non-viral`, `ambiguous` (see `reason`), `not_scored` (see `status`)."""
+        """`viral`: keep; `non-viral`; `ambiguous`: see `reason`; `not_scored`: see `status`."""
         return named(CALL_NAMES, self.run.calls.call[self.rows])
 
     status = _InRecords.status
@@ -123,12 +125,12 @@ class Predictions(_InRecords):
 
     @column("number", "notebook")
     def fdr(self) -> Values:
-        """Expected share of non-viral ones among callable records of at least this probability."""
+        """Expected share of false calls, if this record and all more probable ones are called."""
         return self.run.calls.fdr[self.rows]
 
     @column("text", "report", "notebook")
     def tier(self) -> Values:
-        """Strictest preset with a viral call: `sensitive`, `default`, `conservative`."""
+        """Strictest preset that calls it viral: `sensitive`, `default`, `conservative`, or `NA`."""
         return named((NA, *PRESETS), self.run.calls.tier[self.rows])
 
     @column("text")
@@ -148,8 +150,9 @@ class Predictions(_InRecords):
 
     @column("text", "report")
     def likely_source(self) -> Values:
-        """Most probable class, such as `rna_virus` or `bacteria`; `NA` if it contradicts `call`."""
-        return named((NA, *self.run.classes), self.run.sources[self.rows] + 1)
+        """Most probable class, such as `rna_virus`; a hint, and `NA` if it contradicts `call`."""
+        names = (_SOURCES.get(name, name) for name in self.run.classes)
+        return named((NA, *names), self.run.sources[self.rows] + 1)
 
     file = _InRecords.file
     record = _InRecords.record
@@ -161,7 +164,7 @@ class Predictions(_InRecords):
 
     @column("number")
     def calibrated_probability(self) -> Values:
-        """Probability at a prevalence of one half, whatever the input is."""
+        """Probability at a prevalence of one half, to compare sequences of different inputs."""
         return self.run.calls.calibrated[self.rows]
 
     @column("count", "report")
@@ -181,7 +184,7 @@ class Predictions(_InRecords):
 
     @column("number", "report")
     def viral_words(self) -> Values:
-        """Share of the protein words of genes that viruses alone have; `NA` without such words."""
+        """Share of protein words of genes known of viruses alone; above 0.05: of a known kind."""
         return self._ratio("known viral words", "words of genes")
 
     def _fact(self, name: str) -> FloatArray:

@@ -265,6 +265,33 @@ def test_a_calibration_of_records_is_checked(change, problem):
         read_calibration(content, "here")
 
 
+TAILS = {"thresholds": [0, 3], "lengths": [1_250, 5_000], "viral": [[0.9, 0.5], [1, 0.7]]}
+TAILS["others"] = [[0.1, 0.01], [0.05, 0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, ""),
+        ({"thresholds": [3, 0]}, "ascending lengths and thresholds"),
+        ({"lengths": []}, "ascending lengths and thresholds"),
+        ({"viral": [[0.9, 0.5]]}, "one share for each"),
+        ({"others": [[0.1], [0.2]]}, "one share for each"),
+        ({"viral": [[0.9, 0.5], [1.1, 0.7]]}, "needs shares"),
+        ({"viral": [[0.9, math.nan], [1, 0.7]]}, "needs shares"),
+        ({"others": None}, "missing or invalid field"),
+    ],
+)
+def test_the_tails_of_a_calibration_are_checked(change, problem):
+    content = {**CONTENT, "tails": {**TAILS, **change}}
+    if not problem:
+        tails = read_calibration(content, "here").tails
+        assert tails.nearest(np.array([100, 2_400, 2_600, 10**6])).tolist() == [0, 0, 1, 1]
+        return
+    with pytest.raises(BundleError, match=problem):
+        read_calibration(content, "here")
+
+
 @pytest.mark.parametrize("n_values", [1, 7, 3_000])
 def test_q_values_of_many_records_are_too_high_by_less_than_a_step(n_values, monkeypatch):
     dice = np.random.default_rng(n_values)

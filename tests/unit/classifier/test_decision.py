@@ -13,10 +13,18 @@ from virnucpro.classifier.calibration import (
     PlattLine,
     Preset,
     RecordCalibration,
+    Tails,
     q_values,
 )
 from virnucpro.classifier.call_options import PRESETS, CallOptions
-from virnucpro.classifier.consensus import Call, Evidence, RecordScores, Status, Thresholds
+from virnucpro.classifier.consensus import (
+    FACTS,
+    Call,
+    Evidence,
+    RecordScores,
+    Status,
+    Thresholds,
+)
 from virnucpro.classifier.decision import Flag, Reason, RecordQuality, call_records
 from virnucpro.classifier.prevalence import posterior
 from virnucpro.errors import UsageError
@@ -283,6 +291,33 @@ def test_unusual_records_are_flagged(changes, flags):
     assert found.flags.tolist() == [flags, flags]
     if not flags & Flag.LOW_COMPLEXITY:
         assert found.call.tolist() == [VIRAL, VIRAL]  # a flag alone does not change the call
+
+
+def test_a_call_that_rests_on_the_prevalence_is_flagged():
+    found = decided([0.3, 0.8, 0.05], prevalence=0.98)
+    assert found.call.tolist() == [VIRAL, VIRAL, VIRAL]
+    assert found.flags.tolist() == [Flag.BY_PREVALENCE, 0, Flag.BY_PREVALENCE]
+    assert found.expectation.resting == 2
+    assert found.expectation.false <= 0.02 * 3 + 1e-9
+    assert not decided([0.8, 0.95]).flags.any()
+    assert not decided([0.3, 0.8], prevalence=0.02).flags.any()
+
+
+def test_a_set_of_single_genes_is_not_taken_for_viruses():
+    records = records_of([0.85] * 40)
+    shares = (1.0,) * 4 + (0.99, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2)
+    tails = Tails(tuple(range(-4, 7)), (2_000.0,), (shares,), ((*[0.5] * 4, *[0.0] * 7),))
+    calibration = dataclasses.replace(CALIBRATION, tails=tails)
+    facts = np.full((40, len(FACTS)), np.nan)
+    for name, value in (("genes", 1), ("gene codons", 660), ("known bases", 2_000)):
+        facts[:, FACTS.index(name)] = value
+    found = [
+        call_records(one, Thresholds(), calibration).prevalence
+        for one in (records, dataclasses.replace(records, facts=facts))
+    ]
+    assert found[0].value > 0.3
+    assert found[1].value <= 0.05
+    assert found[1].doubtful
 
 
 def test_without_a_calibration_the_thresholds_apply_to_the_score():

@@ -1,8 +1,11 @@
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virnucpro.classifier.calibration import Tails
 from virnucpro.classifier.prevalence import (
     PRIOR,
     Expectation,
@@ -17,6 +20,78 @@ def metagenome(share, n=20_000, seed=7):
     rng = np.random.default_rng(seed)
     viral = rng.random(n) < share
     return viral, rng.normal(np.where(viral, 3, -3), np.sqrt(6))
+
+
+THRESHOLDS = tuple(range(-4, 9))
+REACHED = [
+    tuple(1 - NormalDist(mean, 6**0.5).cdf(limit) for limit in THRESHOLDS) for mean in (3, -3)
+]
+TAILS = Tails(THRESHOLDS, (1_250, 10_000), (REACHED[0],) * 2, (REACHED[1],) * 2)
+
+
+def estimate(log_odds, **options):
+    length = np.where(np.arange(len(log_odds)) % 3, 1_500, 20_000)
+    return estimate_prevalence(np.asarray(log_odds, float), TAILS, length, **options)
+
+
+def organism(mean, deviation, n=500):
+    return np.random.default_rng(11).normal(mean, deviation, n)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.3, 0.7, 0.95])
+def test_a_metagenome_has_the_same_estimate_with_tails(share):
+    _, log_odds = metagenome(share, 5_000)
+    likely, found = estimate_prevalence(log_odds), estimate(log_odds)
+    assert (found.value, found.doubtful) == (likely.value, False)
+    assert found.low <= likely.low
+    assert found.high == likely.high
+
+
+def test_the_genes_or_contigs_of_one_odd_organism_are_not_taken_for_viruses():
+    odd = organism(-0.5, 1.6)
+    assert estimate_prevalence(odd).value > 0.2
+    found = estimate(odd)
+    assert found.value < 0.01
+    assert found.low == found.value
+    assert found.high > 0.3
+    assert "fit neither" in Expectation(found, 0, 0.0).warning
+
+
+def test_viruses_unlike_those_of_the_training_are_believed_where_nothing_else_is():
+    odd = organism(2, 1, 60)
+    likely, found = estimate_prevalence(odd), estimate(odd)
+    assert found.value == likely.value > 0.5
+    assert found.doubtful
+    assert found.low < 0.05
+    # a set of genes of an organism looks the same
+    assert estimate(odd, genes=True).value <= PRIOR
+
+
+def test_a_doubt_that_changes_no_call_is_not_told():
+    clones = np.full(11, 6.0)  # of one phage: none reaches 7
+    found = estimate(clones)
+    assert found.value == estimate_prevalence(clones).value
+    assert not Expectation(found, 11, 0.1).warning
+
+
+def test_the_interval_of_a_file_of_viruses_alone_reaches_all():
+    for n in (1, 20, 300):
+        found = estimate_prevalence(np.full(n, 7.0))
+        assert found.high > 0.99
+        assert found.value < 0.96
+
+
+def test_a_given_prevalence_limits_the_expected_false_calls():
+    given = Prevalence(0.9, 0.9, 0.9)
+    assert Expectation.of(given, 3_446, 3_446, 595.0, 0).false == pytest.approx(344.6)
+    assert Expectation.of(given, 3_446, 3_000, 20.0, 0).false == 20.0
+    estimated = Prevalence(0.9, 0.8, 0.95, 3_446)
+    assert Expectation.of(estimated, 3_446, 3_446, 595.0, 0).false == 595.0
+
+
+def test_calls_that_rest_on_the_prevalence_are_counted_in_words():
+    text = Expectation(Prevalence(0.98, 0.9, 0.999, 50), 51, 2.0, 12).text
+    assert text.endswith("; 12 viral at this share only")
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.3, 0.7, 0.95])

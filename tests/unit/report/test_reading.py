@@ -16,12 +16,12 @@ from virnucpro.tables.read import ComputedTable, StoredTable, joined
 from virnucpro.tables.write import write_table
 
 COLUMNS = ["seq_name", "length", "n_windows", "n_scored", "score", "call", "status"]
-COLUMNS += ["probability", "file", "record", "reason", "topology"]
+COLUMNS += ["probability", "file", "record", "reason", "topology", "flags"]
 HOSTILE = ["<script>alert(1)</script>", '"quoted"', "naïve_Ж", "a'b&c", "%1B[31m", "x" * 5_000]
 
 
 def row(name="r", length=900, n=2, score="0.5000", call="viral", file="a.fa", record=1):
-    return [name, length, n, n, score, call, "scored", score, file, record, "NA", "NA"]
+    return [name, length, n, n, score, call, "scored", score, file, record, "NA", "NA", "NA"]
 
 
 def write(folder, rows, columns=COLUMNS):
@@ -65,7 +65,7 @@ def test_a_table_without_rows_has_no_records(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "columns", "words"),
     [
-        ([row()[:-1]], COLUMNS, "line 2 has not 12 cells"),
+        ([row()[:-1]], COLUMNS, "line 2 has not 13 cells"),
         ([row(length="long")], COLUMNS, "column length"),
         ([row(call="perhaps")], COLUMNS, "unknown call 'perhaps'"),
         ([], [COLUMNS[0], *COLUMNS[2:]], "no column length"),

@@ -19,7 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from virnucpro.arrays import BoolArray, FloatArray
 from virnucpro.classifier.calibration import PlattLine, Preset, RecordCalibration
 from virnucpro.classifier.call_options import PresetName
-from virnucpro.classifier.prevalence import PRIOR, posterior
+from virnucpro.classifier.prevalence import LEAST_BASES, PRIOR, posterior
 from virnucpro.errors import InputError
 from virnucpro.lab.training.cross_validation import Pieces
 from virnucpro.lab.training.draw import PieceKind
@@ -34,16 +34,14 @@ _PROKARYOTES: Final = 0.85
 """Share of prokaryotes in what is not viral in a metagenome."""
 _RIDGE: Final = 1e-4
 _STEPS: Final = 30
-_PREVALENCE = 0.05
-"""Share of viral records at which the presets are chosen: that of many metagenomes."""
-_PRECISION = {"default": 0.8, "conservative": 0.95}
-"""Minimum precision of each preset at this prevalence, mean of all lengths from `_RECORD_BASES`."""
+_PRESETS: Final[Mapping[PresetName, tuple[float, float, float]]] = {
+    "sensitive": (0.5, 0.85, 0.1),
+    "default": (0.05, 0.8, 0.4),
+    "conservative": (0.05, 0.95, 0.4),
+}
+"""For each preset the share of viral records in samples that it is for (viromes, metagenomes), its
+minimum precision there, mean of all lengths from `_RECORD_BASES`, and its lowest threshold."""
 _RECORD_BASES = 1000
-_LEAST = 0.4
-"""Lowest threshold of these presets."""
-_SENSITIVE = 0.3
-"""Threshold of the preset for samples of viruses, where false calls are rare. Records below it are
-non-viral at every preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +415,32 @@ def calibrate_records(
     return found, as_json(fitted)
 
 
+_THRESHOLDS: Final = range(-4, 9)
+"""Log odds at which the tails of both classes are stated."""
+
+
+def tails_of(
+    calibrated: Sequence[Calibrated], pieces: Mapping[int, Pieces]
+) -> dict[str, Any] | None:
+    """Return the section ``tails`` of a calibration; None without pieces of `LEAST_BASES`.
+
+    The log odds are by networks and a calibration that had not seen the group of a piece.
+    """
+    found: dict[str, Any] = {"thresholds": [*_THRESHOLDS], "lengths": [], "viral": [], "others": []}
+    for of_length in calibrated:
+        bases = of_length.length_class.bases
+        groups, viral = pieces[bases].groups, pieces[bases].viral
+        if bases < LEAST_BASES or viral.all() or not viral.any():
+            continue
+        weights = metagenome_weights(groups)
+        reached = of_length.held_out[:, None] >= np.array(_THRESHOLDS)
+        found["lengths"].append(bases)
+        for name, side in (("viral", viral), ("others", ~viral)):
+            shares = weights[side] @ reached[side] / weights[side].sum()
+            found[name].append(shares.round(5).tolist())
+    return found if found["lengths"] else None
+
+
 def choose_presets(
     calibrated: Sequence[Calibrated],
     pieces: Mapping[int, Pieces],
@@ -424,36 +448,30 @@ def choose_presets(
 ) -> dict[PresetName, Preset]:
     """Choose the thresholds of the presets from the predictions for groups left out.
 
-    ``sensitive`` is `_SENSITIVE`. The others have the lowest threshold from `_LEAST` on whose calls
-    have a precision of `_PRECISION` in a metagenome of `_PREVALENCE` viral records, mean of the
-    lengths of at least `_RECORD_BASES`, or of the longest. `warn` is called with a text if there
-    is no such threshold.
+    Each has the lowest threshold whose calls have the precision of `_PRESETS`, mean of the lengths
+    of at least `_RECORD_BASES`, or of the longest. Records that ``sensitive`` does not call are
+    non-viral at every preset. `warn` is called with a text if there is no such threshold.
     """
     shortest = min(_RECORD_BASES, calibrated[-1].length_class.bases)
     kept = [of_length for of_length in calibrated if of_length.length_class.bases >= shortest]
-    grid = [percent / 100 for percent in range(round(100 * _LEAST), 100)]
-    rates = np.zeros((2, len(grid)))
-    for of_length in kept:
-        bases = of_length.length_class.bases
-        groups, viral = pieces[bases].groups, pieces[bases].viral
-        probability = posterior(of_length.held_out, _PREVALENCE)
-        weights = metagenome_weights(groups)
-        called = probability[:, None] >= grid
-        rates += [weights[side] @ called[side] / weights[side].sum() for side in (viral, ~viral)]
-    true, false = _PREVALENCE * rates[0], (1 - _PREVALENCE) * rates[1]
-    precision = true / np.maximum(true + false, 1e-12)
-
-    def least(wanted: float) -> float:
-        reached = np.flatnonzero(precision >= wanted)
+    found: dict[PresetName, float] = {}
+    for name, (prevalence, wanted, lowest) in _PRESETS.items():
+        grid = [percent / 100 for percent in range(round(100 * lowest), 100)]
+        rates = np.zeros((2, len(grid)))
+        for of_length in kept:
+            bases = of_length.length_class.bases
+            groups, viral = pieces[bases].groups, pieces[bases].viral
+            weights = metagenome_weights(groups)
+            called = posterior(of_length.held_out, prevalence)[:, None] >= grid
+            sides = viral, ~viral
+            rates += [weights[side] @ called[side] / weights[side].sum() for side in sides]
+        true, false = prevalence * rates[0], (1 - prevalence) * rates[1]
+        reached = np.flatnonzero(true / np.maximum(true + false, 1e-12) >= wanted)
         if not len(reached):
             warn(f"at no threshold {wanted:.0%} of the calls are viral: {grid[-1]} is used")
-        return grid[int(reached[0])] if len(reached) else grid[-1]
-
-    return {
-        "sensitive": Preset(_SENSITIVE, _SENSITIVE),
-        "default": Preset(least(_PRECISION["default"]), _SENSITIVE),
-        "conservative": Preset(least(_PRECISION["conservative"]), _SENSITIVE),
-    }
+        found[name] = grid[int(reached[0])] if len(reached) else grid[-1]
+    found["sensitive"] = non_viral = min(found["sensitive"], found["default"])
+    return {name: Preset(viral, non_viral) for name, viral in found.items()}
 
 
 def _rounded_line(line: PlattLine) -> PlattLine:

@@ -18,6 +18,7 @@ from virnucpro.lab.training.calibration import (
     calibrate_records,
     choose_presets,
     realised_fdr,
+    tails_of,
 )
 from virnucpro.lab.training.cross_validation import Pieces, cross_validate
 from virnucpro.lab.training.draw import Drawn, PieceKind
@@ -147,6 +148,7 @@ def fit_head(
             "min_bases": _LEAST_BASES,
             "min_scored": _LEAST_SCORED,
             "gc": _gc_range(windows.crops),
+            "tails": tails_of(calibrated, clean),
         },
         metrics=accuracy_figures(calibrated, clean, presets["default"].viral, seed),
         settings=asdict(settings),

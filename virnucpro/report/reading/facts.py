@@ -92,9 +92,12 @@ class RunFacts:
         assumed = self.manifest.get("prevalence")
         if not assumed:
             return None
-        viral = self.records.called("viral")
-        false = float((1 - self.records.numbers["probability"][viral]).sum(dtype=np.float64))
-        return Expectation(Prevalence(**assumed), int(viral.sum()), false)
+        viral, probability = self.records.called("viral"), self.records.numbers["probability"]
+        false = float((1 - probability[viral]).sum(dtype=np.float64))
+        flags = self.records.words["flags"].counts()
+        resting = sum(n for names, n in flags.items() if "by_prevalence" in names)
+        known = int(np.isfinite(probability).sum())
+        return Expectation.of(Prevalence(**assumed), known, int(viral.sum()), false, resting)
 
 
 def read_facts(

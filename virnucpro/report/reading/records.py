@@ -22,7 +22,7 @@ _NUMBERS: Final[Mapping[str, Any]] = {
     "score": np.float32,
     "probability": np.float32,
 }
-_WORDS: Final = ("call", "status", "reason", "topology", "file")
+_WORDS: Final = ("call", "status", "reason", "topology", "file", "flags")
 _TRACK: Final = ("seq_name", "start", "end", "score")
 _SHOWN: Final = 5
 

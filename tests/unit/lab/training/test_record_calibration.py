@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
 
+from virnucpro.classifier.calibration import PlattLine
 from virnucpro.classifier.prevalence import posterior
-from virnucpro.lab.training.calibration import fit_length, metagenome_weights, supported
+from virnucpro.lab.training.calibration import (
+    Calibrated,
+    LengthClass,
+    fit_length,
+    metagenome_weights,
+    supported,
+    tails_of,
+)
+from virnucpro.lab.training.cross_validation import Pieces
 
 NO_ERRORS = np.zeros(20_000)
 
@@ -51,6 +60,22 @@ def test_pieces_with_errors_have_factors_of_their_own():
     ends = [found.log_odds(record, windows, length, np.full(20_000, end)) for end in (0.0, 1.0)]
     assert between == pytest.approx(np.mean(ends, axis=0))
     assert found.log_odds(record, windows, length).tolist() == ends[0].tolist()
+
+
+def test_a_bundle_states_how_many_pieces_of_unseen_groups_reach_high_log_odds():
+    record, _, groups, viral = pieces(4_000)
+    log_odds = np.where(viral, np.abs(record), record)
+    classes = [
+        Calibrated(LengthClass(n, 1, 0), PlattLine(1, 0, 1.0, 0.0), record, log_odds)
+        for n in (500, 1_250)
+    ]
+    drawn = {n: Pieces(groups, record[:, None], np.arange(4_001)) for n in (500, 1_250)}
+    found = tails_of(classes, drawn)
+    assert found["lengths"] == [1_250]  # shorter records do not count
+    assert found["viral"][0][found["thresholds"].index(0)] == 1
+    above = (record[~viral] >= 3).mean()
+    assert found["others"][0][found["thresholds"].index(3)] == pytest.approx(above, abs=0.01)
+    assert tails_of(classes[:1], drawn) is None
 
 
 def test_log_odds_beyond_the_evidence_are_cut():
