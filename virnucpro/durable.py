@@ -67,8 +67,9 @@ def output_folder(path: Path) -> Iterator[None]:
         if error.errno not in _NO_FOLDER_HERE:
             raise
         why = f"{error.strerror}: {error.filename}"
-        if Path(error.filename).is_symlink():
-            why = f"{error.filename} is a symbolic link without a target"
+        for place in (Path(error.filename), *Path(error.filename).parents):
+            if place.is_symlink() and not place.exists():
+                why = f"{place} is a symbolic link without a target"
         raise RunError(
             f"{path}: no folder can be created here ({why}). Choose another output folder."
         ) from None

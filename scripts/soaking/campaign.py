@@ -348,7 +348,7 @@ def _check_complete_run(campaign: Campaign, ledger: Ledger) -> None:
     problems += table_problems(campaign.undisturbed, run)
     if campaign.bundle == "mini":  # mini-deep has rounding
         problems += byte_problems(campaign.undisturbed, run)
-    tables = {path: path.read_bytes() for path in run.root.glob("*.tsv")}
+    tables = {path: path.read_bytes() for path in run.root.rglob("*.tsv")}
     ranks = campaign.dice.randint(1, campaign.max_ranks)
     code = _call(campaign, *_predict(campaign, run, ranks))
     if code != 0:

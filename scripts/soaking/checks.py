@@ -106,15 +106,16 @@ def table_problems(undisturbed: RunDirectory, run: RunDirectory) -> Iterator[str
     ):
         if not wanted.exists():  # bundles of windows have no published tables
             continue
-        for difference in _differences(wanted, run.root / wanted.name):
-            yield f"{run.root / wanted.name}: {difference}"
+        found = run.root / wanted.relative_to(undisturbed.root)
+        for difference in _differences(wanted, found):
+            yield f"{found}: {difference}"
     yield from _vector_problems(undisturbed.embeddings, run.embeddings)
 
 
 def byte_problems(undisturbed: RunDirectory, run: RunDirectory) -> Iterator[str]:
     """Compare the bytes of all tables and sequences with those of an undisturbed run."""
-    for wanted in sorted(undisturbed.root.iterdir()):
-        found = run.root / wanted.name
+    for wanted in sorted((*undisturbed.root.iterdir(), *undisturbed.tracks.iterdir())):
+        found = run.root / wanted.relative_to(undisturbed.root)
         if wanted.suffix in _BYTE_EQUAL and not (
             found.is_file() and found.read_bytes() == wanted.read_bytes()
         ):

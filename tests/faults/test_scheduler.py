@@ -8,6 +8,7 @@ from programs import SCRIPTS
 
 import virnucpro as library
 from virnucpro.machine import bound_cpus
+from virnucpro.run_dir import RunDirectory
 
 GRANTS = ("NSLOTS", "NCPUS", "PBS_NUM_PPN", "LSB_DJOB_NUMPROC")
 GRANTS += ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
@@ -23,7 +24,7 @@ def no_scheduler(monkeypatch):
 
 
 def devices_of(run):
-    return json.loads((run / "run.json").read_text())["launches"][-1]["devices"]
+    return json.loads(RunDirectory(run).run_json.read_text())["launches"][-1]["devices"]
 
 
 @pytest.mark.parametrize("name", mostly_slow(GRANTS, "NSLOTS"))

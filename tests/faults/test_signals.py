@@ -202,7 +202,7 @@ def test_a_scheduler_warns_all_processes_of_a_run(
         assert f"stopped ({signum.name}). Finished work is kept" in printed
         assert "restart" not in printed
         no_orphan(process.pid)
-    launch = json.loads((folder / "run.json").read_text())["launches"][0]
+    launch = json.loads(RunDirectory(folder).run_json.read_text())["launches"][0]
     assert launch["ranks"]["0"]["faults"] == []
     assert len(RunDirectory(folder).segments()) == 1
     assert main([*map(str, words), "--resume", "-q"]) == 0

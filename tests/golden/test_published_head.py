@@ -39,6 +39,7 @@ def test_the_published_vectors_give_the_published_result_files(shared, tmp_path)
 
     spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, 500, "published", 1)
     run = RunDirectory(tmp_path)
+    run.machine.mkdir()
     index = build_index(run.index, [str(reference / "test_with_orfs.fa")], spec)
     assert index.item_names(np.arange(index.n_items)) == merged["ids"]
     vectors = torch.empty_like(merged["data"])

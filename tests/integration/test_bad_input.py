@@ -286,6 +286,6 @@ def test_chosen_records_without_a_score_keep_their_letters(mixed, tmp_path):
     words = ["predict", str(mixed), "-o", str(run), "--devices", "cpu:1", "-q"]
     assert main([*words, "--extract", "not_scored"]) == 0
     assert (run / "not_scored.fasta").read_text() == (
-        f">p probability=NA score=NA length=6 file={mixed.name} record=2\nMKVLEQ\n"
-        f">g probability=NA score=NA length=4 file={mixed.name} record=3\nACGT\n"
+        f">p probability=NA score=NA name=p length=6 file={mixed.name} record=2\nMKVLEQ\n"
+        f">g probability=NA score=NA name=g length=4 file={mixed.name} record=3\nACGT\n"
     )

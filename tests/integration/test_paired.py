@@ -88,14 +88,13 @@ def test_mates_are_one_record_and_both_are_written(files, tables):
 def test_viruses_are_written_as_mates(files):
     with pytest.warns(UserWarning, match="expected to be false"):
         virnucpro.classify(["R1.fq", "R2.fq"], outdir="a", paired=True, threshold=0.0)
-    text = (files / "a" / "viruses.fasta").read_text()
-    headers = [line for line in text.splitlines() if line.startswith(">")]
+    text = (files / "a" / "viruses.fastq").read_text()
+    headers = text.splitlines()[::4]
     assert len(headers) == 2 * N
     assert " start=1 end=120 " in headers[1]
     assert headers[1].endswith(" mate=2 length=120 file=R1.fq record=1")
-    assert headers[1].startswith(">r0 kind=virus ")
-    sequence = text.split(">")[2].partition("\n")[2].replace("\n", "")
-    assert sequence.encode() == SECOND[0][1]
+    assert headers[1].startswith("@r0 kind=virus ")
+    assert text.splitlines()[5].encode() == SECOND[0][1]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_the_command_writes_logits_by_residue_and_one_perplexity_a_sequence(
             "embed", source, "-e", path, "-o", out, "--outputs", outputs, "--embeddings", "fp32"
         )
         assert done.returncode == 0, done.stderr
-        run = json.loads((out / "run.json").read_text())
+        run = json.loads((out / "run" / "run.json").read_text())
         assert inherited(EmbedOptions, run["parameters"])["outputs"] == outputs
         with h5py.File(out / "embeddings.h5") as file:
             assert file.attrs["outputs"] == outputs
