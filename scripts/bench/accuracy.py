@@ -1,18 +1,19 @@
 """Accuracy of a bundle by length of the records: of groups left out in training, or of genomes.
 
-    python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv
+    python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv [--relatives]
     python scripts/bench/accuracy.py --labels OUT/labels.tsv --exclude OUT/exclude.bed [--bundle B]
         [--split valid] [--viral-split known [--families]] [--lengths 100 150 ...]
         [--errors .01 .02 .05]
 
-The first reads what a training wrote about the pieces of its cross-validation. The second draws
-pieces of the genomes of one split, and classifies them with ``virnucpro.classify``. Both print for
-each length: AUROC in a metagenome, and with its 95 % interval by bootstrap over groups if kingdoms
-count equally; recall where 1 % of the prokaryotes and where 1 % of all others are called; precision
-and recall of the default preset in a metagenome of 5 % viruses. Virus groups count equally. In a
-metagenome 85 % of the others are prokaryotes, whose genera count equally, also for the recall at
-1 % of them; at 1 % of all others, kingdoms count equally. Random sequences of a training are left
-out.
+The first reads what a training wrote about the pieces of its cross-validations: of groups that
+were left out, or with ``--relatives`` of species that were left out. The second draws pieces of the
+genomes of one split, and classifies them with ``virnucpro.classify``: for a bundle that was not
+trained on them. Both print for each length: AUROC in a
+metagenome, and with its 95 % interval by bootstrap over groups if kingdoms count equally; recall
+where 1 % of the prokaryotes and where 1 % of all others are called; precision and recall of the
+default preset in a metagenome of 5 % viruses. Virus groups count equally. In a metagenome 85 % of
+the others are prokaryotes, whose genera count equally, also for the recall at 1 % of them; at 1 %
+of all others, kingdoms count equally. Random sequences of a training are left out.
 
 The first also prints the stated and the realised share of false calls at this prevalence, and which
 prevalence is estimated where 1, 5 and 50 % of the pieces are viral. The second also prints, at 5 %:
@@ -97,7 +98,8 @@ def main() -> None:
 
 def print_held_out(options: argparse.Namespace) -> None:
     """Print the figures of the pieces of a cross-validation."""
-    pieces = list(_read(options.held_out))
+    column = "relatives" if options.relatives else "log_odds"
+    pieces = list(_read(options.held_out, column))
     threshold = _threshold(options.bundle) if options.threshold is None else options.threshold
     print(HEADER)
     for length, groups, log_odds in pieces:
@@ -310,14 +312,14 @@ def recall_at_few(
     return float(weights[viral] @ (log_odds[viral] > limit) / weights[viral].sum())
 
 
-def _read(path: Path) -> Iterator[tuple[int, list[Group], FloatArray]]:
+def _read(path: Path, column: str) -> Iterator[tuple[int, list[Group], FloatArray]]:
     """Yield length, groups, and log odds at a prevalence of one half."""
     rows = defaultdict(list)
     with path.open(newline="") as stream:
         for piece in csv.DictReader(stream, delimiter="\t"):
             group = piece["kingdom"], piece["group"]
             if group[0] != SHUFFLED:
-                rows[int(piece["bases"])].append((group, float(piece["log_odds"])))
+                rows[int(piece["bases"])].append((group, float(piece[column])))
     for length, found in rows.items():
         groups, log_odds = zip(*found, strict=True)
         yield length, list(groups), np.array(log_odds)
@@ -356,6 +358,8 @@ def _options() -> argparse.Namespace:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--held-out", type=Path, metavar="TSV")
     given.add_argument("--labels", type=Path, metavar="TSV")
+    text = "with --held-out: judge species that were left out instead of groups"
+    parser.add_argument("--relatives", action="store_true", help=text)
     parser.add_argument("--exclude", type=Path)
     parser.add_argument("--split", default="valid", help="default: %(default)s")
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")
