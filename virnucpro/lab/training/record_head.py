@@ -4,7 +4,7 @@ Known protein words are those of at least `LEAST_GENOMES` genomes, without a gro
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -230,8 +230,6 @@ _LEAST_BASES: Final = 300
 _WORD_BASES: Final = {True: 800_000, False: 200_000}
 """Maximum bases of a group whose words are read: of viruses and prokaryotes, of others."""
 _AT_ONCE: Final = 400
-_COUNTED_AT_ONCE: Final = 20_000
-"""Pieces that are read, and whose words are counted, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,31 +240,40 @@ class RecordPieces:
     ----------
     evidence
         ``(n, DIM)`` int32, sums over the spans of each piece.
-    owner, keys
-        ``(n_words,)``: number of the piece, ascending, and the key, of each word.
+    n_words
+        ``(n,)``, words of each piece.
+    keys
+        Key of each word, of `_AT_ONCE` pieces in one array.
     """
 
     evidence: Int32Array
-    owner: IntArray
-    keys: Keys
+    n_words: IntArray
+    keys: Sequence[Keys]
 
     @classmethod
     def of(cls, bases: Sequence[bytes], scores: Scores) -> "RecordPieces":
         """Find the evidence and the words of pieces."""
-        starts = range(0, len(bases), _AT_ONCE)
-        evidence = np.empty((len(bases), DIM), np.int32)
-        owners, keys = [], []
-        for start in starts:
-            own = bases[start : start + _AT_ONCE]
-            evidence[start : start + len(own)], owner, key = scan_pieces(own, scores)
-            owners.append(start + owner)
-            keys.append(key)
-        return cls(evidence, np.concatenate(owners), np.concatenate(keys))
+        evidence, n_words = np.empty((len(bases), DIM), np.int32), np.empty(len(bases), np.int64)
+        found = []
+        for rows in slices(len(bases), _AT_ONCE):
+            evidence[rows], owner, keys = scan_pieces(bases[rows], scores)
+            n_words[rows] = np.bincount(owner, minlength=rows.stop - rows.start)
+            found.append(keys[np.argsort(owner, kind="stable")])
+        return cls(evidence, n_words, found)
+
+    def words(self) -> Iterator[tuple[slice, IntArray, Keys]]:
+        """Yield some pieces, the number among them of the piece of each word, and its key."""
+        for rows, keys in zip(slices(len(self.n_words), _AT_ONCE), self.keys, strict=True):
+            counts = self.n_words[rows]
+            yield rows, np.repeat(np.arange(len(counts)), counts), keys
 
     def inputs(self, table: WordTable, means: Float32Array) -> Float32Array:
         """Return the inputs of the record head, ``(n, N_INPUTS)``."""
-        words = table.count(self.owner, self.keys, len(self.evidence))
-        return vectors_of(np.concatenate((self.evidence, words), axis=1), means)[:, :N_INPUTS]
+        known = [
+            table.count(owner, keys, rows.stop - rows.start) for rows, owner, keys in self.words()
+        ]
+        sums: IntArray = np.concatenate((self.evidence, np.concatenate(known)), axis=1)
+        return vectors_of(sums, means)[:, :N_INPUTS]
 
 
 def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
@@ -408,13 +415,10 @@ class RecordTraining:
         return RecordModel(self.scores, words.table(), means, ensemble)
 
     def _count_others(self, words: KnownWords) -> Int32Array:
-        """Return `KnownWords.count_others` of all pieces, of some at a time."""
-        owner, keys, n = self._pieces.owner, self._pieces.keys, len(self._group)
-        found = np.empty((n, len(WORD_NAMES)), np.int32)
-        for rows in slices(n, _COUNTED_AT_ONCE):
-            part = slice(*np.searchsorted(owner, (rows.start, rows.stop)).tolist())
-            own = owner[part] - rows.start
-            found[rows] = words.count_others(own, keys[part], self._group[rows])
+        """Return `KnownWords.count_others` of all pieces."""
+        found = np.empty((len(self._group), len(WORD_NAMES)), np.int32)
+        for rows, owner, keys in self._pieces.words():
+            found[rows] = words.count_others(owner, keys, self._group[rows])
         return found
 
     def cross_validate(
