@@ -8,12 +8,12 @@
 The first reads what a training wrote about the pieces of its cross-validations: of groups that
 were left out, or with ``--relatives`` of species that were left out. The second draws pieces of the
 genomes of one split, and classifies them with ``virnucpro.classify``: for a bundle that was not
-trained on them. Both print for each length: AUROC in a
-metagenome, and with its 95 % interval by bootstrap over groups if kingdoms count equally; recall
-where 1 % of the prokaryotes and where 1 % of all others are called; precision and recall of the
-default preset in a metagenome of 5 % viruses. Virus groups count equally. In a metagenome 85 % of
-the others are prokaryotes, whose genera count equally, also for the recall at 1 % of them; at 1 %
-of all others, kingdoms count equally. Random sequences of a training are left out.
+trained on them. Both print for each length: AUROC in a metagenome, and with its 95 % interval by
+bootstrap over groups if kingdoms count equally; recall where 1 % of the prokaryotes and where 1 %
+of all others are called; precision and recall of the default preset in a metagenome of 5 % viruses.
+Virus groups count equally. In a metagenome 85 % of the others are prokaryotes, whose genera count
+equally, also for the recall at 1 % of them; at 1 % of all others, kingdoms count equally. Random
+sequences of a training are left out.
 
 The first also prints the stated and the realised share of false calls at this prevalence, and which
 prevalence is estimated where 1, 5 and 50 % of the pieces are viral. The second also prints, at 5 %:
@@ -24,6 +24,7 @@ with ``--errors`` the same pieces with errors like those of Nanopore reads, and 
 
 import argparse
 import csv
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -122,6 +123,7 @@ def print_genomes(options: argparse.Namespace) -> None:
         sources = [source for source in sources if not source.viral]
         sources += [source for source in related if source.viral and wanted(source.group)]
     genomes = read_genomes(sources, excluded)
+    require_judges(options, genomes)
     last: list[str] = []
     clean: dict[int, FloatArray] = {}
     print(HEADER)
@@ -147,6 +149,21 @@ def print_genomes(options: argparse.Namespace) -> None:
             found[f"{rate:.1%}"] = judge([with_errors(one, rate, dice) for one in drawn.bases])
         for name, values in found.items():
             print(error_row(name, length, drawn.groups, values, without, threshold), flush=True)
+
+
+def require_judges(options: argparse.Namespace, genomes: Sequence[Genome]) -> None:
+    """Say so if the bundle was trained on genomes that are to judge it; stop without genomes."""
+    instead = "Use --held-out with the cross_validation.tsv of its training."
+    if not genomes:
+        raise SystemExit(f"{options.labels}: no genomes of the split {options.split}. {instead}")
+    table = open_bundle(options.bundle).path / "training_set.tsv"
+    names = {line.partition("\t")[0] for line in table.open()} if table.exists() else set()
+    if known := sum(genome.name in names for genome in genomes):
+        print(
+            f"{options.bundle} was trained on {known} of these {len(genomes)} genomes: the figures "
+            f"do not judge it. {instead}",
+            file=sys.stderr,
+        )
 
 
 def with_gap(bases: bytes) -> bytes:

@@ -35,7 +35,10 @@ def families_table(bundle: Bundle, name: str) -> str:
     """
     families: Any = bundle.metrics.get("families") or {}
     if not families:
-        raise UsageError(f"the bundle {bundle.name} has no figures of virus families")
+        raise UsageError(
+            f"{bundle.name}: has no figures of virus families. A bundle that this version trained "
+            "has them (virnucpro train)."
+        )
     header, *rows = family_rows(families)
     chosen = [row for row in rows if name.lower() in ("", row[0].lower())]
     if not chosen:
