@@ -39,6 +39,7 @@ import virnucpro
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.prevalence import estimate_prevalence, posterior
+from virnucpro.errors import UsageError
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
@@ -82,6 +83,7 @@ HEADER_OF_ERRORS = (
     "\n| errors | bases | AUROC | recall at 1 % | recall | of that without | others called |\n"
     "|---|---|---|---|---|---|---|"
 )
+INSTEAD = "Use --held-out with the cross_validation.tsv of the bundle's training."
 SHUFFLED = "shuffled"
 """Kingdom of random sequences in the training of mini."""
 Judge = Callable[[Sequence[bytes]], FloatArray]
@@ -116,7 +118,10 @@ def print_genomes(options: argparse.Namespace) -> None:
     threshold = _threshold(options.bundle)
     judge = partial(_classified, options.bundle)
     excluded = read_regions(options.exclude)
-    sources = read_labels(options.labels, options.split)
+    try:
+        sources = read_labels(options.labels, options.split)
+    except UsageError as error:
+        raise SystemExit(f"{error}. {INSTEAD}") from error
     if options.viral_split:
         related = read_labels(options.labels, options.viral_split, one_class=True)
         wanted = _is_family if options.families else bool
@@ -152,16 +157,13 @@ def print_genomes(options: argparse.Namespace) -> None:
 
 
 def require_judges(options: argparse.Namespace, genomes: Sequence[Genome]) -> None:
-    """Say so if the bundle was trained on genomes that are to judge it; stop without genomes."""
-    instead = "Use --held-out with the cross_validation.tsv of its training."
-    if not genomes:
-        raise SystemExit(f"{options.labels}: no genomes of the split {options.split}. {instead}")
+    """Say so if the bundle was trained on genomes that are to judge it."""
     table = open_bundle(options.bundle).path / "training_set.tsv"
     names = {line.partition("\t")[0] for line in table.open()} if table.exists() else set()
     if known := sum(genome.name in names for genome in genomes):
         print(
             f"{options.bundle} was trained on {known} of these {len(genomes)} genomes: the figures "
-            f"do not judge it. {instead}",
+            f"do not judge it. {INSTEAD}",
             file=sys.stderr,
         )
 
