@@ -1,13 +1,16 @@
 """Train the embedded bundle `mini` again: labels from genomes.tsv, then ``virnucpro train``.
 
     python scripts/train_mini.py --genomes ../shared/genomes --genomes ../shared/genomes-2
-        --genomes ../shared/genomes-3 --genomes ../shared/genomes-4 --out OUT
+        --genomes ../shared/genomes-3 --genomes ../shared/genomes-4 --genomes ../shared/genomes-5
+        --out OUT
 
 OUT/labels.tsv and OUT/exclude.bed are the inputs of ``virnucpro train``, and OUT/training/bundle is
-the bundle. The same genomes, seed, versions and kind of processor give the same bundle. Each folder
-of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave out. Files
-with many genomes are divided into OUT/genomes. When the bundle is in virnucpro/bundles/mini,
-``python scripts/golden_figures.py mini`` records its scores.
+the bundle. The same genomes, seed, versions and kind of processor give the same bundle. All genomes
+of the splits `train` and `valid` are for training: the figures come from the cross-validations.
+Each folder of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave
+out. Files with many genomes are divided into OUT/genomes; long open frames of hosts, and random
+sequences, are written there, too. When the bundle
+is in virnucpro/bundles/mini, ``python scripts/golden_figures.py mini`` records its scores.
 
 Windows are encoded by the embedded bundle. Where the evidence of genes has a new version, that
 bundle is refused: first delete ``record``, and ``records`` of ``calibration``, in its bundle.json.
@@ -24,7 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
+from virnucpro.lab.evaluation.input_table import Excluded, read_regions
 from virnucpro.sequences.records import read_records
+from virnucpro.sequences.translation import reverse_complement
 
 SMALL_PHAGES = {
     "Microviridae", "Inoviridae", "Leviviridae", "Cystoviridae", "Fiersviridae", "Steitzviridae",
@@ -53,8 +58,19 @@ SHUFFLED_SHARE, SHUFFLED_BASES = 20, 40_000
 """Training groups for each group of random sequences, and bases of a sequence."""
 OTHERS = ("archaea", "bacteria", "organelle", "plasmid", SHUFFLED, "transcript")
 """Kingdoms that are a class of their own; the others are of the class eukaryote."""
-KNOWN = "known"
-"""Split of genomes for validation whose group is for training in another folder: for neither."""
+SPLITS = ("train", "valid")
+"""Splits whose genomes are for training; other rows have doubtful labels, or none."""
+LEFT_OUT = ("isolate", "synthetic")
+"""Groups of rows without a label: isolates have prophages, vectors have pieces of viruses."""
+CODING = "coding"
+"""Kingdom of coding sequences: open frames of `LEAST_CODING` bases or more, with start and stop."""
+CODING_OF = {
+    "fungi": "transcript", "protozoa": "transcript", "invertebrate": "transcript",
+    "plant": "transcript", "vertebrate": "transcript", "bacteria": "bacteria", "archaea": "archaea",
+}  # fmt: skip
+"""Kingdoms whose open frames are cut out, and the class of these."""
+LEAST_CODING, MOST_CODING, SEARCHED = 909, 60, 400_000
+"""Shortest coding sequence, sequences of a genus, and bases of a genome that are searched."""
 NOTES = Path(__file__).parent / "mini_notes.md"
 """Limits of the bundle, for its card."""
 COLUMNS = ("file", "label", "group", "split", "kingdom", "class")
@@ -67,29 +83,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     labels, regions = arguments.out / "labels.tsv", arguments.out / "exclude.bed"
     folders = [folder.resolve() for folder in arguments.genomes]
-    write_labels(labels, folders)
     write_regions(regions, folders)
+    write_labels(labels, folders, regions)
     command = [sys.executable, "-m", "virnucpro", "train", "--labels", labels, "--exclude", regions]
-    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "3.4.0"]
+    command += ["-o", arguments.out / "training", "--name", "mini", "--bundle-version", "4.0.0"]
     command += ["--description", DESCRIPTION, "--notes", NOTES]
-    command += ["--lengths", "300-1250", "--label-smoothing", "0.02"]
+    command += ["--lengths", "300-1250", "--label-smoothing", "0.02", "--draws", "300000"]
     # Two contigs contain a phage, two plasmids of different genera are nearly equal, and a human
     # transcript is that of an endogenous retrovirus.
     command += ["--allow-similar"]
     return subprocess.run([*map(str, command), *options], check=False).returncode
 
 
-def write_labels(path: Path, folders: Sequence[Path]) -> None:
+def write_labels(path: Path, folders: Sequence[Path], regions: Path | None = None) -> None:
     """Write the table of labels of all genomes, and the genomes that share a file as files."""
+    excluded = read_regions(regions) if regions else {}
     rows = [(folder, row) for folder in folders for row in _rows(folder)]
-    labelled = [_labelled(folder, row, path.parent / "genomes") for folder, row in rows]
-    training = {row["group"] for row in labelled if row["split"] == "train"}
-    for row in labelled:
-        if row["split"] == "valid" and row["group"] in training:
-            row["split"] = KNOWN
+    rows = [(folder, row) for folder, row in rows if row["split"] in SPLITS]
+    rows = [(folder, row) for folder, row in rows if row["group"] not in LEFT_OUT]
+    out = path.parent / "genomes"
+    labelled = [_labelled(folder, row, out) for folder, row in rows]
     for folder in folders:
-        _divide(folder, path.parent / "genomes")
-    labelled += write_shuffled(labelled, path.parent / "genomes")
+        _divide(folder, out)
+    labelled += write_shuffled(labelled, out) + write_coding(labelled, excluded, out)
     with path.open("w", newline="", encoding="utf-8") as stream:
         table = csv.DictWriter(stream, COLUMNS, delimiter="\t", lineterminator="\n")
         table.writeheader()
@@ -103,7 +119,7 @@ def write_shuffled(rows: Sequence[Mapping[str, str]], out: Path) -> list[dict[st
     of different groups, of viruses and of others in turn.
     """
     dice = np.random.default_rng(1)
-    of_group = {row["group"]: row for row in rows if row["split"] == "train"}.values()
+    of_group = {row["group"]: row for row in rows}.values()
     sides = [
         dice.permutation([row["file"] for row in of_group if row["label"] == label])
         for label in ("viral", "non-viral")
@@ -119,6 +135,69 @@ def write_shuffled(rows: Sequence[Mapping[str, str]], out: Path) -> list[dict[st
         labels = {"label": "non-viral", "split": "train", "kingdom": SHUFFLED, "class": SHUFFLED}
         group = f"{SHUFFLED}-{number // len(CHAINS) + 1}"
         found.append({"file": str(path), "group": group, **labels})
+    return found
+
+
+def write_coding(
+    rows: Sequence[Mapping[str, str]], excluded: Excluded, out: Path
+) -> list[dict[str, str]]:
+    """Write long open frames of hosts, each as a record, a file for each genus; return the labels.
+
+    A record that is one coding sequence occurs among the viruses; so it must among the others.
+    """
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["kingdom"] in CODING_OF:
+            hosts.setdefault((row["kingdom"], row["group"]), []).append(row["file"])
+    found = []
+    for number, ((kingdom, group), files) in enumerate(sorted(hosts.items()), 1):
+        genes = [
+            gene
+            for file in files
+            for record in read_records(file)
+            for gene in coding_sequences(record.sequence[:SEARCHED], excluded.get(record.name, ()))
+        ]
+        dice = np.random.default_rng([2, number])
+        chosen = sorted(dice.permutation(len(genes))[:MOST_CODING].tolist())
+        path = out / f"coding-{number}.fa"
+        if chosen:
+            path.write_bytes(
+                b"".join(b">coding-%d_%d\n%b\n" % (number, i, genes[i]) for i in chosen)
+            )
+            labels = {"label": "non-viral", "split": "train", "kingdom": CODING}
+            found.append({"file": str(path), "group": group, "class": CODING_OF[kingdom], **labels})
+    return found
+
+
+def coding_sequences(bases: bytes, excluded: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return open frames from the first ATG to the stop; where they overlap, the longest one."""
+    taken = np.zeros(len(bases), np.bool_)
+    for start, end in excluded:
+        taken[start:end] = True
+    frames = []
+    for strand, sequence in enumerate((bases, reverse_complement(bases))):
+        letters = np.frombuffer(sequence, np.uint8)
+        second, third = letters[1:-1], letters[2:]
+        stops = (letters[:-2] == ord("T")) & (
+            ((second == ord("A")) & ((third == ord("A")) | (third == ord("G"))))
+            | ((second == ord("G")) & (third == ord("A")))
+        )
+        places = np.flatnonzero(stops)
+        for frame in range(3):
+            ends = places[places % 3 == frame] + 3
+            for before, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+                if end - before < LEAST_CODING:
+                    continue
+                starts = range(before, end - LEAST_CODING + 1, 3)
+                start = next((at for at in starts if sequence[at : at + 3] == b"ATG"), None)
+                if start is not None and not sequence[start:end].translate(None, b"ACGT"):
+                    place = (len(bases) - end, len(bases) - start) if strand else (start, end)
+                    frames.append((end - start, place, sequence[start:end]))
+    found = []
+    for _, (start, end), gene in sorted(frames, key=lambda frame: (-frame[0], frame[1])):
+        if not taken[start:end].any():
+            taken[start:end] = True
+            found.append(gene)
     return found
 
 
@@ -140,8 +219,7 @@ def _chain(model: bytes, order: int, dice: np.random.Generator) -> bytes:
 def write_regions(path: Path, folders: Sequence[Path]) -> None:
     """Write the regions of all genomes as BED: record, start, end."""
     lines = []
-    for folder in folders:
-        regions = folder / "phage_like_regions.bed"
+    for regions in (folder / "phage_like_regions.bed" for folder in folders):
         if regions.exists():
             rows = (line.split("\t") for line in regions.read_text(encoding="utf-8").splitlines())
             lines += ["\t".join(row[1:4]) + "\n" for row in rows]
@@ -177,7 +255,7 @@ def _labelled(folder: Path, row: Mapping[str, str], divided: Path) -> dict[str, 
         "file": str(divided / f"{row['id']}.fa" if "file" in row else folder / file),
         "label": "viral" if viral else "non-viral",
         "group": group,
-        "split": row["split"],
+        "split": "train",
         "kingdom": kingdom,
         "class": _class(row, kingdom),
     }

@@ -1,18 +1,19 @@
 """Accuracy of a bundle by length of the records: of groups left out in training, or of genomes.
 
-    python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv
+    python scripts/bench/accuracy.py --held-out OUT/training/cross_validation.tsv [--relatives]
     python scripts/bench/accuracy.py --labels OUT/labels.tsv --exclude OUT/exclude.bed [--bundle B]
         [--split valid] [--viral-split known [--families]] [--lengths 100 150 ...]
         [--errors .01 .02 .05]
 
-The first reads what a training wrote about the pieces of its cross-validation. The second draws
-pieces of the genomes of one split, and classifies them with ``virnucpro.classify``. Both print for
-each length: AUROC in a metagenome, and with its 95 % interval by bootstrap over groups if kingdoms
-count equally; recall where 1 % of the prokaryotes and where 1 % of all others are called; precision
-and recall of the default preset in a metagenome of 5 % viruses. Virus groups count equally. In a
-metagenome 85 % of the others are prokaryotes, whose genera count equally, also for the recall at
-1 % of them; at 1 % of all others, kingdoms count equally. Random sequences of a training are left
-out.
+The first reads what a training wrote about the pieces of its cross-validations: of groups that
+were left out, or with ``--relatives`` of species that were left out. The second draws pieces of the
+genomes of one split, and classifies them with ``virnucpro.classify``: for a bundle that was not
+trained on them. Both print for each length: AUROC in a metagenome, and with its 95 % interval by
+bootstrap over groups if kingdoms count equally; recall where 1 % of the prokaryotes and where 1 %
+of all others are called; precision and recall of the default preset in a metagenome of 5 % viruses.
+Virus groups count equally. In a metagenome 85 % of the others are prokaryotes, whose genera count
+equally, also for the recall at 1 % of them; at 1 % of all others, kingdoms count equally. Random
+sequences of a training are left out.
 
 The first also prints the stated and the realised share of false calls at this prevalence, and which
 prevalence is estimated where 1, 5 and 50 % of the pieces are viral. The second also prints, at 5 %:
@@ -23,6 +24,7 @@ with ``--errors`` the same pieces with errors like those of Nanopore reads, and 
 
 import argparse
 import csv
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +39,7 @@ import virnucpro
 from virnucpro.bundles.bundle import open_bundle
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.prevalence import estimate_prevalence, posterior
+from virnucpro.errors import UsageError
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
@@ -80,6 +83,7 @@ HEADER_OF_ERRORS = (
     "\n| errors | bases | AUROC | recall at 1 % | recall | of that without | others called |\n"
     "|---|---|---|---|---|---|---|"
 )
+INSTEAD = "Use --held-out with the cross_validation.tsv of the bundle's training."
 SHUFFLED = "shuffled"
 """Kingdom of random sequences in the training of mini."""
 Judge = Callable[[Sequence[bytes]], FloatArray]
@@ -97,7 +101,8 @@ def main() -> None:
 
 def print_held_out(options: argparse.Namespace) -> None:
     """Print the figures of the pieces of a cross-validation."""
-    pieces = list(_read(options.held_out))
+    column = "relatives" if options.relatives else "log_odds"
+    pieces = list(_read(options.held_out, column))
     threshold = _threshold(options.bundle) if options.threshold is None else options.threshold
     print(HEADER)
     for length, groups, log_odds in pieces:
@@ -113,13 +118,17 @@ def print_genomes(options: argparse.Namespace) -> None:
     threshold = _threshold(options.bundle)
     judge = partial(_classified, options.bundle)
     excluded = read_regions(options.exclude)
-    sources = read_labels(options.labels, options.split)
+    try:
+        sources = read_labels(options.labels, options.split)
+    except UsageError as error:
+        raise SystemExit(f"{error}. {INSTEAD}") from error
     if options.viral_split:
         related = read_labels(options.labels, options.viral_split, one_class=True)
         wanted = _is_family if options.families else bool
         sources = [source for source in sources if not source.viral]
         sources += [source for source in related if source.viral and wanted(source.group)]
     genomes = read_genomes(sources, excluded)
+    require_judges(options, genomes)
     last: list[str] = []
     clean: dict[int, FloatArray] = {}
     print(HEADER)
@@ -145,6 +154,18 @@ def print_genomes(options: argparse.Namespace) -> None:
             found[f"{rate:.1%}"] = judge([with_errors(one, rate, dice) for one in drawn.bases])
         for name, values in found.items():
             print(error_row(name, length, drawn.groups, values, without, threshold), flush=True)
+
+
+def require_judges(options: argparse.Namespace, genomes: Sequence[Genome]) -> None:
+    """Say so if the bundle was trained on genomes that are to judge it."""
+    table = open_bundle(options.bundle).path / "training_set.tsv"
+    names = {line.partition("\t")[0] for line in table.open()} if table.exists() else set()
+    if known := sum(genome.name in names for genome in genomes):
+        print(
+            f"{options.bundle} was trained on {known} of these {len(genomes)} genomes: the figures "
+            f"do not judge it. {INSTEAD}",
+            file=sys.stderr,
+        )
 
 
 def with_gap(bases: bytes) -> bytes:
@@ -310,14 +331,14 @@ def recall_at_few(
     return float(weights[viral] @ (log_odds[viral] > limit) / weights[viral].sum())
 
 
-def _read(path: Path) -> Iterator[tuple[int, list[Group], FloatArray]]:
+def _read(path: Path, column: str) -> Iterator[tuple[int, list[Group], FloatArray]]:
     """Yield length, groups, and log odds at a prevalence of one half."""
     rows = defaultdict(list)
     with path.open(newline="") as stream:
         for piece in csv.DictReader(stream, delimiter="\t"):
             group = piece["kingdom"], piece["group"]
             if group[0] != SHUFFLED:
-                rows[int(piece["bases"])].append((group, float(piece["log_odds"])))
+                rows[int(piece["bases"])].append((group, float(piece[column])))
     for length, found in rows.items():
         groups, log_odds = zip(*found, strict=True)
         yield length, list(groups), np.array(log_odds)
@@ -356,6 +377,8 @@ def _options() -> argparse.Namespace:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--held-out", type=Path, metavar="TSV")
     given.add_argument("--labels", type=Path, metavar="TSV")
+    text = "with --held-out: judge species that were left out instead of groups"
+    parser.add_argument("--relatives", action="store_true", help=text)
     parser.add_argument("--exclude", type=Path)
     parser.add_argument("--split", default="valid", help="default: %(default)s")
     parser.add_argument("--bundle", default="mini", help="default: %(default)s")

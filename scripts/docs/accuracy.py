@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from virnucpro.bundles.families import family_rows
 from virnucpro.lab.training.new_bundle import rates, with_interval
 
 Card = Mapping[str, Any]
@@ -30,10 +31,13 @@ def renewed(page: str, card: Card) -> str:
         If the page has not exactly one place for each table.
     """
     figures = card["metrics"]["cross_validation"]
+    relatives = card["metrics"].get("relatives", {})  # mini 3.4 has none, and no families
+    of_families = card["metrics"].get("families")
     for name, table in {
-        "auroc": auroc(figures),
+        "auroc": auroc(figures, relatives),
+        **({"families": families(of_families)} if of_families else {}),
         "kingdoms": kingdoms(figures),
-        "calls": called(figures),
+        "calls": called(figures, relatives),
         "fdr": false_discoveries(figures),
     }.items():
         marks = rf"(<!-- {name}: from the card -->\n).*?(<!-- end -->)"
@@ -43,13 +47,25 @@ def renewed(page: str, card: Card) -> str:
     return page
 
 
-def auroc(figures: Card) -> str:
-    """Return the table of AUROC and calibration error by length."""
+def auroc(figures: Card, relatives: Card) -> str:
+    """Return the table of AUROC, by group and by relatives, and calibration error by length."""
     rows = [
-        [_bases(bases), with_interval(one, "auroc"), with_interval(one, "calibration_error")]
+        [
+            _bases(bases),
+            with_interval(one, "auroc"),
+            with_interval(one, "calibration_error"),
+            *([with_interval(relatives[bases], "auroc")] if relatives else []),
+        ]
         for bases, one in figures.items()
     ]
-    return _table(["bases", "AUROC", "calibration error"], rows)
+    names = ["AUROC by group", "calibration error", "AUROC by relatives"]
+    return _table(["bases", *(names if relatives else ["AUROC", names[1]])], rows)
+
+
+def families(found: Card) -> str:
+    """Return the table of all families."""
+    header, *rows = family_rows(dict(found))
+    return _table([name.replace("_", " ") for name in header], rows)
 
 
 def kingdoms(figures: Card) -> str:
@@ -63,7 +79,7 @@ def kingdoms(figures: Card) -> str:
     return _table(["kingdom", *map(_bases, figures)], rows)
 
 
-def called(figures: Card) -> str:
+def called(figures: Card, relatives: Card) -> str:
     """Return the table of the shares called viral at the default preset by length."""
     names = sorted({name for one in figures.values() for name in one["called_viral"]})
     names.sort(key=lambda name: name != "virus")
@@ -71,6 +87,9 @@ def called(figures: Card) -> str:
         [name, *(_share(one["called_viral"].get(name)) for one in figures.values())]
         for name in names
     ]
+    if relatives:
+        near = [_share(one["called_viral"]["virus"]) for one in relatives.values()]
+        rows.insert(1, ["virus, as relatives", *near])
     return _table(["kingdom", *map(_bases, figures)], rows)
 
 

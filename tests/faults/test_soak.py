@@ -138,7 +138,7 @@ def test_other_bytes_are_found(checks, copy_of_run, undisturbed):
     run.extract("viral").unlink()
     run.windows.write_bytes(run.windows.read_bytes().replace(b"scored", b"Scored", 1))
     found = [problem.partition(":")[0] for problem in checks.byte_problems(alone, run)]
-    assert found == [str(run.extract("viral")), str(run.windows)]
+    assert found == [str(run.windows), str(run.extract("viral"))]
 
 
 def test_changed_vectors_are_found(checks, copy_of_run, undisturbed):

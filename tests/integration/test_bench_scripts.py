@@ -124,9 +124,11 @@ def test_a_script_runs_after_a_training(name, run, trained):
 
 
 @pytest.mark.xdist_group("trained")
-@pytest.mark.parametrize("name", ["accuracy", "metagenome"])
-def test_a_script_reads_a_cross_validation(name, run, trained):
-    assert run(BENCH / f"{name}.py", "--held-out", trained / "training/cross_validation.tsv")
+@pytest.mark.parametrize("words", ["accuracy.py", "accuracy.py --relatives", "metagenome.py"])
+def test_a_script_reads_a_cross_validation(words, run, trained):
+    script, *options = words.split()
+    table = trained / "training/cross_validation.tsv"
+    assert run(BENCH / script, "--held-out", table, *options)
 
 
 def test_every_script_has_a_case():

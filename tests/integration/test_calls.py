@@ -88,7 +88,7 @@ def test_the_genes_of_a_yeast_are_not_viral_and_the_doubt_is_told(shared, tmp_pa
     told = capfd.readouterr().err
     assert ": 0 viral," in told
     assert "the scores fit neither" in told
-    found = json.loads((run / "run.json").read_text())["prevalence"]
+    found = json.loads((run / "run" / "run.json").read_text())["prevalence"]
     assert found["value"] < 0.002
     assert found["high"] > 0.3
     assert main(["rescore", str(run), "--prevalence", "0.35"]) == 0

@@ -36,7 +36,8 @@ def test_viral_records_are_written_with_score_and_length(run):
         [
             f"{row['file'].partition('.')[0]}|{row['seq_name']}",
             *("kind=virus", f"probability={row['probability']}", f"score={row['score']}"),
-            *("start=1", f"end={row['length']}", f"name={row['seq_name']}"),
+            *("start=1", f"end={row['length']}", f"topology={row['topology']}"),
+            f"name={row['seq_name']}",
             *(f"{name}={row[name]}" for name in ("length", "file", "record")),
         ]
         for row in viral

@@ -92,7 +92,7 @@ def test_viruses_are_written_as_mates(files):
     headers = text.splitlines()[::4]
     assert len(headers) == 2 * N
     assert " start=1 end=120 " in headers[1]
-    assert headers[1].endswith(" mate=2 length=120 file=R1.fq record=1")
+    assert headers[1].endswith(" mate=2 name=r0 length=120 file=R1.fq record=1")
     assert headers[1].startswith("@r0 kind=virus ")
     assert text.splitlines()[5].encode() == SECOND[0][1]
 

@@ -79,7 +79,12 @@ def test_the_insert_is_found_to_two_windows(finished, chimera):
         *(stretch, "kind=provirus"),
         f"probability={insert['probability']}",
         f"score={insert['score']}",
-        *(f"start={insert['start']}", f"end={insert['end']}", "name=chimera"),
+        *(
+            f"start={insert['start']}",
+            f"end={insert['end']}",
+            "topology=provirus_candidate",
+            "name=chimera",
+        ),
         f"length={insert['length']}",
         f"file={insert['file']}",
         f"record={insert['record']}",

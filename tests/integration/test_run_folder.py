@@ -32,7 +32,6 @@ def gene(tmp_path_factory):
 def finished(tmp_path_factory, gene):
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16"]) == 0
-    RunDirectory(folder).logs.mkdir()
     return take_apart(folder).root
 
 
@@ -168,9 +167,10 @@ def test_force_replaces_the_run(run, gene, tmp_path):
 def test_force_in_the_current_folder(run, gene, tmp_path, monkeypatch, called):
     """``-o .`` replaces a run there, and nothing among other files."""
     monkeypatch.chdir(run)
-    before = sorted(files_in(run))
+    before = RunDirectory(run).run_json.read_bytes()
     called("predict", gene, "-o", ".", "--force", "--embeddings=fp16", code=0)
-    assert sorted(files_in(run)) == before
+    assert RunDirectory(run).run_json.read_bytes() != before
+    called("verify", ".", code=0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("notes")
     refused = called("predict", gene, "-o", ".", "--force", code=1)

@@ -165,7 +165,7 @@ def test_finished_folds_are_kept_and_damaged_ones_repeated(trained, labels, tmp_
     train, trained_folds = cross_validation.train, []
 
     def train_or_die(examples, *rest):
-        trained_folds.append(len(examples.features))
+        trained_folds.append(int((examples.weights > 0).sum()))
         if len(trained_folds) == 2:
             raise KeyError
         return train(examples, *rest)

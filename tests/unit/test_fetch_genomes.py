@@ -135,7 +135,7 @@ def mini():
 @pytest.fixture(scope="module")
 def known(shared, mini):
     """All genomes for training and validation of mini: folder, row of its genomes.tsv."""
-    folders = [shared / f"genomes{end}" for end in ("", "-2", "-3", "-4")]
+    folders = [shared / f"genomes{end}" for end in ("", "-2", "-3", "-4", "-5")]
     rows = [(folder, one) for folder in folders for one in mini._rows(folder)]
     return [(folder, one) for folder, one in rows if one["split"] in ("train", "valid")]
 

@@ -8,6 +8,8 @@ from programs import load_script
 
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
+from virnucpro.sequences.records import read_records
+from virnucpro.sequences.translation import reverse_complement
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,44 @@ def test_labels_have_groups_and_classes(script, genomes):
     )
     assert (host.viral, host.group, host.kingdom) == (False, "Bacillus", "bacteria")
     assert host.path == genomes / "bacteria" / "B1.fa.gz"
+
+
+def test_genomes_of_all_splits_with_a_label_are_for_training(script, genomes):
+    path = genomes / "genomes.tsv"
+    header, virus, host = path.read_text().splitlines()
+    rows = [virus, host.replace("train", "valid")]
+    for number, (group, split) in enumerate(
+        (
+            ("isolate", "train"),
+            ("bacteria", "unlabelled"),
+            ("mobile", "doubtful"),
+            ("virus", "skip"),
+        )
+    ):
+        name = f"X{number}"
+        rows.append(host.replace("B1", name).replace("bacteria", group).replace("train", split))
+    path.write_text("\n".join([header, *rows]) + "\n")
+    script.write_labels(genomes / "labels.tsv", [genomes])
+    sources = read_labels(genomes / "labels.tsv", "train")
+    assert [source.path.name for source in sources] == ["V1.fa.gz", "B1.fa.gz"]
+
+
+def test_long_open_frames_of_hosts_are_records_of_their_genus(script, genomes):
+    """Two genes, one of them on the other strand, one in a phage-like region, one too short."""
+    gene = b"ATG" + 400 * b"GCA" + b"TAA"
+    other = b"ATG" + 500 * b"GTC" + b"TGA"
+    spacer = 20 * b"TAACTAGATTAG"
+    short = b"ATG" + 200 * b"GCA" + b"TAA"
+    start = 3 * len(spacer) + len(gene) + len(other)
+    parts = [spacer, gene, spacer, reverse_complement(other), spacer, gene, spacer, short]
+    (genomes / "bacteria/B1.fa.gz").write_bytes(b">record\n" + b"".join(parts) + b"\n")
+    (genomes / "exclude.bed").write_text(f"record\t{start + 30}\t{start + 90}\n")
+    script.write_labels(genomes / "labels.tsv", [genomes], genomes / "exclude.bed")
+    *_, coding = read_labels(genomes / "labels.tsv", "train")
+    assert (coding.viral, coding.kingdom, coding.group) == (False, "coding", "Bacillus")
+    assert coding.source_class == "bacteria"
+    found = [record.sequence for record in read_records(str(coding.path))]
+    assert sorted(found, key=len) == [gene, other]
 
 
 def test_random_sequences_have_the_transitions_of_genomes(script, tmp_path):

@@ -382,7 +382,7 @@ def test_a_folder_becomes_the_encoder_of_a_new_bundle(
     made = tmp_path / "bundle"
     made.mkdir()
     width = sum(one.spec.dim for one in chosen.encoders)
-    bundle = write_bundle(made, training(), chosen, (), {}, fitted(width))
+    bundle = write_bundle(made, training(), chosen, (), fitted(width))
     opened = open_bundle(str(made))
     assert [one.dim for one in opened.encoders] == [one.spec.dim for one in chosen.encoders]
     copied = opened.encoders[-1]
@@ -411,7 +411,8 @@ def fitted(width):
     tensors = network.tensors() | {VIRAL: network.viral.float()}
     calibration = dict(open_bundle("mini").calibration)
     del calibration["records"]
-    return Fitted(tensors, (), calibration, {"cross_validation": {}}, {}, {}, {})
+    figures = {"cross_validation": {}, "relatives": {}, "families": {}}
+    return Fitted(tensors, (), calibration, figures, {}, {}, {})
 
 
 @pytest.mark.parametrize(

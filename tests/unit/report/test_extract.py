@@ -102,15 +102,14 @@ def test_stretches_have_their_qualities(reads, tmp_path):
     one = np.ones(1, np.int64)
     regions = Regions(record, start, end, one > 0, one, one, score, score, score / 2)
     whole = np.arange(6) == 1
-    numbers = np.full(6, 0.5)
-    write_viruses(
-        tmp_path / "v.fastq", RecordIds(reads), whole, numbers, numbers, regions, fastq=True
-    )
+    numbers, topology = np.full(6, 0.5), np.zeros(6, np.uint8)
+    of_records = whole, numbers, numbers, regions, topology
+    write_viruses(tmp_path / "v.fastq", RecordIds(reads), *of_records, fastq=True)
     assert (tmp_path / "v.fastq").read_text() == (
-        "@a%20b|s kind=virus probability=0.5000 score=0.5000 start=1 end=0 name=s length=0 "
-        "file=a%20b.fq record=2\n\n+\n\n"
+        "@a%20b|s kind=virus probability=0.5000 score=0.5000 start=1 end=0 topology=NA "
+        "name=s length=0 file=a%20b.fq record=2\n\n+\n\n"
         "@%E2%80%83%1B%E9%|r/1|1|provirus_101_105 kind=provirus probability=0.1250 score=0.2500 "
-        "start=101 end=105 name=r/1 length=5 file=%E2%80%83%1B%E9%.fq record=1\n"
+        "start=101 end=105 topology=NA name=r/1 length=5 file=%E2%80%83%1B%E9%.fq record=1\n"
         "ACGTN\n+\n!~@>+\n"
     )
 

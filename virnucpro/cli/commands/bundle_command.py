@@ -54,7 +54,13 @@ def _add_bundle(parser: argparse.ArgumentParser) -> None:
 
 def _add_show_options(parser: argparse.ArgumentParser) -> None:
     _add_bundle(parser)
-    parser.add_argument("--json", action="store_true", help="print bundle.json")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--json", action="store_true", help="print bundle.json")
+    text = (
+        "print the recall of a virus family, such as Hepadnaviridae, from the cross-validations; "
+        "without FAMILY, of all families"
+    )
+    kinds.add_argument("--families", nargs="?", const="", metavar="FAMILY", help=text)
 
 
 def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
@@ -136,9 +142,15 @@ def _line(bundle: "Bundle | BundleError") -> str:
 def _show(arguments: argparse.Namespace) -> int:
     """Verify every file of a bundle and print its content and its card."""
     from virnucpro.bundles.bundle import describe_bundle, open_bundle
+    from virnucpro.bundles.families import families_table
 
     bundle = open_bundle(arguments.bundle)
-    text = (bundle.path / "bundle.json").read_text() if arguments.json else describe_bundle(bundle)
+    if arguments.families is not None:
+        text = families_table(bundle, arguments.families)
+    elif arguments.json:
+        text = (bundle.path / "bundle.json").read_text()
+    else:
+        text = describe_bundle(bundle)
     print(text.rstrip())
     return ExitCode.OK
 

@@ -10,21 +10,24 @@ length has a calibration by both logits. The thresholds of the presets are chose
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from virnucpro.arrays import BoolArray, FloatArray
+from virnucpro.arrays import BoolArray, FloatArray, IntArray
 from virnucpro.classifier.calibration import PlattLine, Preset, RecordCalibration
 from virnucpro.classifier.call_options import PresetName
 from virnucpro.classifier.prevalence import LEAST_BASES, PRIOR, posterior
 from virnucpro.errors import InputError
 from virnucpro.lab.training.cross_validation import Pieces
 from virnucpro.lab.training.draw import PieceKind
-from virnucpro.lab.training.genomes import Group, are_viral
+from virnucpro.lab.training.genomes import GROUPS, RELATIVES, Group, are_viral
 from virnucpro.lab.training.weights import PROKARYOTES, equal_weights
+
+Schemes: TypeAlias = Sequence[Mapping[PieceKind, FloatArray]]
+"""Logits of pieces by kind, by networks without the fold by `GROUPS`, and by `RELATIVES`."""
 
 _PENALTY = 1e-4
 _MANY = 4
@@ -150,18 +153,17 @@ def held_out(
     length_class: LengthClass,
     logits: FloatArray,
     groups: Sequence[Group],
-    folds: Mapping[str, int],
+    fold_of: IntArray,
 ) -> FloatArray:
-    """Return log odds of the groups of each fold by a fit on all others; 0 without a line.
+    """Return log odds of the pieces of each fold by a fit on all others; 0 without a line.
 
     Parameters
     ----------
-    folds
-        Fold of each group's name.
+    fold_of
+        Fold of each piece.
     """
     weights = equal_weights(groups)
     viral = are_viral(groups)
-    fold_of = np.array([folds[name] for _, name in groups])
     found = np.zeros(len(logits))
     for fold in np.unique(fold_of):
         inside = fold_of == fold
@@ -322,24 +324,31 @@ class Calibrated:
         (n_pieces,) log odds of each piece at a prevalence of one half.
     held_out
         The same, by a calibration without the pieces of the fold of the piece's group.
+    relatives
+        (n_pieces,) log odds by networks that had not seen near relatives of the piece, but perhaps
+        its group.
     """
 
     length_class: LengthClass
     line: PlattLine
     log_odds: FloatArray
     held_out: FloatArray
+    relatives: FloatArray
 
 
 def calibrate(
     logits: Mapping[int, FloatArray],
+    relatives: Mapping[int, FloatArray],
     pieces: Mapping[int, Pieces],
     classes: Sequence[LengthClass],
-    folds: Mapping[str, int],
+    folds: Mapping[int, IntArray],
     warn: Callable[[str], object],
 ) -> list[Calibrated]:
     """Fit a calibration for each of the length classes of which there are pieces.
 
-    A class whose pieces are not separated has none; `warn` is called with a text.
+    By length in bases: `logits` without the group of each piece, which decide the calibration, and
+    `relatives` without its near relatives; `folds` by group. A class whose pieces are not separated
+    has none; `warn` is called with a text.
 
     Raises
     ------
@@ -355,8 +364,9 @@ def calibrate(
         line = fit(length_class, values, viral, equal_weights(groups))
         if line is not None:
             line = _rounded_line(line)
-            left_out = held_out(length_class, values, groups, folds)
-            found.append(Calibrated(length_class, line, line.logits(values), left_out))
+            left_out = held_out(length_class, values, groups, folds[bases])
+            near = line.logits(relatives[bases])
+            found.append(Calibrated(length_class, line, line.logits(values), left_out, near))
         else:
             warn(f"pieces of {bases:,} bases are not separated: they have no calibration")
     if not found:
@@ -369,11 +379,11 @@ def calibrate(
 
 def calibrate_records(
     calibrated: Sequence[Calibrated],
-    records: Mapping[PieceKind, FloatArray],
-    windows: Mapping[PieceKind, FloatArray],
+    records: Schemes,
+    windows: Schemes,
     errors: Mapping[PieceKind, FloatArray],
     pieces: Mapping[PieceKind, Pieces],
-    folds: Mapping[str, int],
+    folds: Mapping[PieceKind, IntArray],
 ) -> tuple[list[Calibrated], dict[str, Any]]:
     """Fit the calibration by both logits for each of the calibrated lengths.
 
@@ -382,7 +392,8 @@ def calibrate_records(
     calibrated
         The calibration by windows alone.
     records, windows
-        Logit of the record head and mean logit of the windows of each piece.
+        Logit of the record head and mean logit of the windows of each piece, by `GROUPS`, which
+        decide the calibration, and by `RELATIVES`.
     errors
         `share_of_errors` of each piece of the lengths that have pieces with errors. Frame shifts of
         shorter pieces are often chance: they have one calibration.
@@ -399,11 +410,13 @@ def calibrate_records(
     for of_length, bases in zip(calibrated, lengths, strict=True):
         kinds = [kind for kind in pieces if kind.bases == bases]
         n, groups = len(pieces[kinds[0]].groups), [g for kind in kinds for g in pieces[kind].groups]
-        record, window = (np.concatenate([of[kind] for kind in kinds]) for of in (records, windows))
+        record, window = (
+            np.concatenate([of[GROUPS][kind] for kind in kinds]) for of in (records, windows)
+        )
         none = np.zeros(len(record))
         error = np.concatenate([errors[kind] for kind in kinds]) if kinds[0] in errors else none
         left_out, length = np.zeros(len(groups)), np.full(len(groups), bases)
-        fold_of = np.array([folds[name] for _, name in groups])
+        fold_of = np.concatenate([folds[kind] for kind in kinds])
         for fold in np.unique(fold_of):
             own, rest = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
             known = [groups[row] for row in rest]
@@ -411,7 +424,11 @@ def calibrate_records(
             left_out[own] = part.log_odds(record[own], window[own], length[own], error[own])
         fitted.append(fit_length(bases, record, window, error, groups, limit))
         log_odds = fitted[-1].log_odds(record, window, length, error)
-        found.append(replace(of_length, log_odds=log_odds[:n], held_out=left_out[:n]))
+        near, near_windows = (of[RELATIVES][kinds[0]] for of in (records, windows))
+        relatives = fitted[-1].log_odds(near, near_windows, length[:n], error[:n])
+        found.append(
+            replace(of_length, log_odds=log_odds[:n], held_out=left_out[:n], relatives=relatives)
+        )
     return found, as_json(fitted)
 
 

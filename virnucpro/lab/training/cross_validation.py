@@ -3,32 +3,33 @@
 import hashlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from virnucpro.arrays import BoolArray, FloatArray, IntArray, slices
 from virnucpro.durable import write_file
 from virnucpro.lab.training.draw import PieceKind
 from virnucpro.lab.training.genomes import Group, are_viral
-from virnucpro.lab.training.network import Ensemble, Examples, train
+from virnucpro.lab.training.network import BLOCK_ROWS, Ensemble, Examples, Rows, train
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.run.reporter import Reporter
 
 _ERRORS: Final = "-errors"
+_TESTED: Final = 1024
+"""Rows of features in the digest: they belong to windows that the settings of the folder decide."""
 
 
 def logits_of_folds(
     prefix: Path,
     key: str,
-    groups: Mapping[PieceKind, Sequence[Group]],
-    folds: Mapping[str, int],
+    folds: Mapping[PieceKind, IntArray],
     logits_of: Callable[[int, Mapping[PieceKind, BoolArray]], Mapping[PieceKind, FloatArray]],
 ) -> dict[PieceKind, FloatArray]:
-    """Return, by kind, the logit of each piece by a classifier without the piece's group.
+    """Return, by kind, the logit of each piece by a classifier without the piece's fold.
 
     The logits of fold 1 are kept in ``PREFIX-1.npz``. Damaged files, and files with another key,
     are replaced.
@@ -37,20 +38,16 @@ def logits_of_folds(
     ----------
     key
         Digest of all that decides the logits.
-    groups
-        Group of each piece of a kind.
     folds
-        Fold of each group's name.
+        Fold of each piece of a kind.
     logits_of
         Called for each missing fold with its number, from 0, and by kind with a mask of the
         pieces in it. Returns the logits of these pieces.
     """
     prefix.parent.mkdir(exist_ok=True)
-    found = {kind: np.zeros(len(own)) for kind, own in groups.items()}
-    for fold in range(max(folds.values()) + 1):
-        inside = {
-            kind: np.array([folds[name] == fold for _, name in own]) for kind, own in groups.items()
-        }
+    found = {kind: np.zeros(len(own)) for kind, own in folds.items()}
+    for fold in range(max(int(own.max()) for own in folds.values()) + 1):
+        inside = {kind: own == fold for kind, own in folds.items()}
         inside = {kind: chosen for kind, chosen in inside.items() if chosen.any()}
         path = prefix.with_name(f"{prefix.name}-{fold + 1}.npz")
         logits = _read(path, key)
@@ -92,13 +89,13 @@ class Pieces:
     groups
         Group of each piece.
     features
-        (n_windows, dim) float32.
+        (n_windows, dim).
     first
         (n_pieces + 1,) int64: piece i has the windows ``first[i]`` to ``first[i + 1] - 1``.
     """
 
     groups: Sequence[Group]
-    features: Float32Array
+    features: Rows
     first: IntArray
 
     @property
@@ -106,77 +103,68 @@ class Pieces:
         """(n_pieces,) bool."""
         return are_viral(self.groups)
 
-    def logits(self, ensemble: Ensemble) -> FloatArray:
-        """Return the mean logit of each piece's windows."""
-        found: FloatArray = np.add.reduceat(ensemble.logits(self.features), self.first[:-1])
-        return found / np.diff(self.first)
-
-    def select(self, chosen: BoolArray) -> "Pieces":
-        """Return the pieces for which `chosen`, (n_pieces,), is True."""
+    def logits(self, ensemble: Ensemble, chosen: BoolArray) -> FloatArray:
+        """Return the mean logit of the windows of each piece in `chosen`, (n_pieces,)."""
         counts = np.diff(self.first)
         rows = np.repeat(chosen, counts)
-        first = np.concatenate(([0], np.cumsum(counts[chosen])))
-        groups = [group for group, kept in zip(self.groups, chosen, strict=True) if kept]
-        return Pieces(groups, self.features[rows], first)
+        blocks = [
+            ensemble.logits(self.features[block][rows[block]])
+            for block in slices(len(rows), BLOCK_ROWS)
+        ]
+        counts = counts[chosen]
+        sums: FloatArray = np.add.reduceat(np.concatenate(blocks), np.cumsum(counts) - counts)
+        return sums / counts
 
 
 def cross_validate(
     examples: Examples,
-    groups: Sequence[Group],
+    fold_of_window: IntArray,
     pieces: Mapping[PieceKind, Pieces],
-    folds: Mapping[str, int],
+    folds: Mapping[PieceKind, IntArray],
     settings: NetworkSettings,
     seed: int,
     reporter: Reporter,
-    folder: Path,
+    prefix: Path,
 ) -> dict[PieceKind, FloatArray]:
-    """Return, by kind, the mean logit of each piece by an ensemble without the piece's group.
+    """Return, by kind, the mean logit of each piece by an ensemble without the piece's fold.
 
-    The logits of each finished fold are kept in `folder`. A second call with equal arguments and
+    The logits of each finished fold are kept. A second call with equal arguments and
     the same version of torch reads them; damaged and other files are replaced.
 
     Parameters
     ----------
-    groups
-        Group of each training window.
+    fold_of_window
+        Fold of each training window.
     pieces
         Pieces of each kind.
     folds
-        Fold of each group's name.
+        Fold of each piece.
     reporter
         Receives a stage for each fold that is trained, and its finished share.
+    prefix
+        Path of the files, without their numbers.
     """
-    of_window = np.array([folds[name] for _, name in groups])
+    number = int(fold_of_window.max()) + 1
 
     def logits_of(fold: int, inside: Mapping[PieceKind, BoolArray]) -> dict[PieceKind, FloatArray]:
-        reporter.stage(f"training for fold {fold + 1} of {max(folds.values()) + 1}")
-        ensemble = train(_without(examples, of_window == fold), settings, seed, reporter.finished)
-        return {kind: pieces[kind].select(mask).logits(ensemble) for kind, mask in inside.items()}
+        reporter.stage(f"training for {prefix.name} {fold + 1} of {number}")
+        weights = np.where(fold_of_window == fold, 0, examples.weights)
+        known = replace(examples, weights=weights)
+        ensemble = train(known, settings, seed, reporter.finished)
+        return {kind: pieces[kind].logits(ensemble, mask) for kind, mask in inside.items()}
 
-    key = _key(examples, pieces, groups, folds, settings, seed)
-    of_pieces = {kind: of_kind.groups for kind, of_kind in pieces.items()}
-    return logits_of_folds(folder / "fold", key, of_pieces, folds, logits_of)
+    key = _key(examples, pieces, (fold_of_window.tolist(), settings, seed))
+    return logits_of_folds(prefix, key, folds, logits_of)
 
 
-def _key(examples: Examples, pieces: Mapping[PieceKind, Pieces], *others: object) -> str:
+def _key(examples: Examples, pieces: Mapping[PieceKind, Pieces], others: object) -> str:
     """Return a digest of the arguments that decide the logits of a fold."""
     digest = hashlib.sha256(repr((others, torch.__version__)).encode())
-    arrays = [examples.features, examples.classes, examples.viral, examples.groups]
+    arrays = [examples.classes, examples.viral, examples.groups, examples.weights]
+    arrays.append(examples.features[slice(0, _TESTED)])
     for kind, of_kind in pieces.items():
         digest.update(repr((kind, of_kind.groups)).encode())
-        arrays += [of_kind.features, of_kind.first]
-    for array in (*arrays, examples.weights):
+        arrays += [of_kind.first, of_kind.features[slice(0, _TESTED)]]
+    for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _without(examples: Examples, left_out: BoolArray) -> Examples:
-    kept = ~left_out
-    _, groups = np.unique(examples.groups[kept], return_inverse=True)
-    return Examples(
-        examples.features[kept],
-        examples.classes[kept],
-        examples.viral,
-        groups,
-        examples.weights[kept],
-    )

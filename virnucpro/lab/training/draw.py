@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from virnucpro.arrays import BoolArray
+from virnucpro.arrays import BoolArray, IntArray
 from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral, by_group
 
 WINDOW = 500
@@ -20,7 +20,7 @@ WINDOW = 500
 
 _CROPS_A_GROUP = (240, 10_000)
 _CROPS_A_ROOT_BASE = 4.4
-_MOST_CROPS = 800_000
+_MOST_CROPS = 500_000
 """Maximum number of windows; the groups of larger training sets have proportionally fewer."""
 _MOST_BASES = 400_000
 """Maximum bases of a genome that count for its group's number of crops."""
@@ -87,16 +87,27 @@ class Drawn:
     Attributes
     ----------
     bases
-        n sequences.
-    groups
-        Group of each sequence.
-    sources
-        Class of each sequence.
+        n sequences; empty if they are not needed any more.
+    genomes
+        Genome of each sequence.
     """
 
     bases: list[bytes]
-    groups: list[Group]
-    sources: list[str]
+    genomes: list[Genome]
+
+    @property
+    def groups(self) -> list[Group]:
+        """Group of each sequence."""
+        return [genome.key for genome in self.genomes]
+
+    @property
+    def sources(self) -> list[str]:
+        """Class of each sequence."""
+        return [genome.source for genome in self.genomes]
+
+    def folds(self, scheme: int) -> IntArray:
+        """Return the fold of each sequence, ``(n,)``; see `Genome.folds`."""
+        return np.array([genome.folds[scheme] for genome in self.genomes], np.int64)
 
     @property
     def viral(self) -> BoolArray:
@@ -105,11 +116,7 @@ class Drawn:
 
     def select(self, chosen: BoolArray) -> "Drawn":
         """Return the pieces for which `chosen`, ``(n,)``, is True."""
-        return Drawn(
-            list(compress(self.bases, chosen)),
-            list(compress(self.groups, chosen)),
-            list(compress(self.sources, chosen)),
-        )
+        return Drawn(list(compress(self.bases, chosen)), list(compress(self.genomes, chosen)))
 
 
 def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Drawn:
@@ -118,7 +125,7 @@ def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Dr
     The number of a group's windows is proportional to the root of its bases, within limits.
     """
     rng = np.random.default_rng([seed, 1])
-    drawn = Drawn([], [], [])
+    drawn = Drawn([], [])
     groups = list(by_group(genomes).values())
     roots = [_CROPS_A_ROOT_BASE * counted_bases(members) ** 0.5 for members in groups]
     counts = np.clip(roots, *_CROPS_A_GROUP)
@@ -133,7 +140,7 @@ def draw_crops(genomes: Sequence[Genome], seed: int, crops: Crops = CROPS) -> Dr
 
 def counted_bases(members: Sequence[Genome]) -> int:
     """Return the bases of a group's genomes that count for the number of its pieces."""
-    return sum(min(sum(map(len, genome.sequences)), _MOST_BASES) for genome in members)
+    return sum(min(genome.bases, _MOST_BASES) for genome in members)
 
 
 def draw_pieces(
@@ -155,7 +162,7 @@ def draw_pieces(
     rng = np.random.default_rng([seed, length])
     groups = by_group(genomes)
     sizes = Counter(kingdom for kingdom, _ in groups)
-    drawn = Drawn([], [], [])
+    drawn = Drawn([], [])
     for (kingdom, _), members in groups.items():
         wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
         per_group = -(-wanted // sizes[kingdom])
@@ -189,8 +196,7 @@ class _Source:
             piece = sequence[start : start + length]
             if is_known(piece):
                 drawn.bases.append(draw_errors(piece, rng) if errors else piece)
-                drawn.groups.append(genome.key)
-                drawn.sources.append(genome.source)
+                drawn.genomes.append(genome)
                 return
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
+from h5py import Dataset
 
 from virnucpro.arrays import BoolArray, Float32Array, FloatArray
 from virnucpro.classifier.head import VIRAL
@@ -22,7 +23,7 @@ from virnucpro.lab.training.calibration import (
 )
 from virnucpro.lab.training.cross_validation import Pieces, cross_validate
 from virnucpro.lab.training.draw import Drawn, PieceKind
-from virnucpro.lab.training.genomes import VIRUS, Genome, Group, are_viral
+from virnucpro.lab.training.genomes import GROUPS, RELATIVES, VIRUS, Genome, Group, are_viral
 from virnucpro.lab.training.network import examples_of, train
 from virnucpro.lab.training.record_head import RecordTraining
 from virnucpro.lab.training.settings import NetworkSettings
@@ -39,8 +40,9 @@ _LEAST_BASES: Final = 100
 _LEAST_SCORED: Final = 0.5
 
 
-Piece: TypeAlias = tuple[str, str, str, float, float]
-"""Kingdom, group, class, mean logit of the windows and held-out log odds of a piece."""
+Piece: TypeAlias = tuple[str, str, str, float, float, float]
+"""Kingdom, group, class, mean logit of the windows of a piece, and its log odds without its group
+and without its near relatives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class Fitted:
 
 def fit_head(
     windows: TrainingWindows,
-    features: Float32Array,
-    folds: Mapping[str, int],
+    features: Float32Array | Dataset,
+    gc: list[float],
     seed: int,
     network: NetworkSettings,
     reporter: Reporter,
@@ -87,14 +89,16 @@ def fit_head(
 ) -> Fitted:
     """Train the head on all crops, and calibrate it by cross-validation over groups.
 
+    A second cross-validation, over near relatives, shows the accuracy for new species.
+
     The result depends on the arguments alone, on one machine with one number of threads.
 
     Parameters
     ----------
     features
         (n, dim), vectors of all windows in the order of `windows`.
-    folds
-        Fold of each group's name.
+    gc
+        Range of the GC content of the training windows.
     network
         Parameters of the networks.
     reporter
@@ -110,30 +114,48 @@ def fit_head(
         If viral and non-viral windows cannot be separated.
     """
     torch.set_num_threads(1)  # other numbers of threads sum in another order
-    draws = min(network.draws, network.epochs * len(windows.crops.bases))
+    draws = min(network.draws, network.epochs * len(windows.crops.genomes))
     settings = replace(network, draws=draws)
     crop_features, pieces = windows.split(features)
     names, examples = examples_of(windows.crops, crop_features)
-    logits = cross_validate(
-        examples, windows.crops.groups, pieces, folds, settings, seed, reporter, folder
-    )
+    drawn = {kind: tiled.pieces for kind, tiled in windows.tiled.items()}
+    schemes = {GROUPS: "fold", RELATIVES: "relatives"}
+    logits = [
+        cross_validate(
+            examples,
+            windows.crops.folds(scheme),
+            pieces,
+            {kind: of_kind.folds(scheme) for kind, of_kind in drawn.items()},
+            settings,
+            seed,
+            reporter,
+            folder / name,
+        )
+        for scheme, name in schemes.items()
+    ]
+    folds = {kind: of_kind.folds(GROUPS) for kind, of_kind in drawn.items()}
     clean = {kind.bases: own for kind, own in pieces.items() if not kind.errors}
-    clean_logits = {bases: logits[PieceKind(bases)] for bases in clean}
-    calibrated = calibrate(clean_logits, clean, windows.classes, folds, reporter.warn)
+    clean_logits, near_logits = ({bases: of[PieceKind(bases)] for bases in clean} for of in logits)
+    clean_folds = {bases: folds[PieceKind(bases)] for bases in clean}
+    calibrated = calibrate(
+        clean_logits, near_logits, clean, windows.classes, clean_folds, reporter.warn
+    )
     calibration: dict[str, Any] = {"lines": [asdict(of_length.line) for of_length in calibrated]}
     record = None
     if records:
         reporter.stage("reading the genes of all genomes")
         training = RecordTraining(records, seed, settings)
-        drawn = {kind: tiled.pieces for kind, tiled in windows.tiled.items()}
-        record_logits = training.cross_validate(drawn, folds, reporter, folder)
+        record_logits = [
+            training.cross_validate(drawn, scheme, reporter, folder / f"records-{name}")
+            for scheme, name in schemes.items()
+        ]
         noisy = {kind.bases for kind in drawn if kind.errors}
         errors = training.errors({kind: of for kind, of in drawn.items() if kind.bases in noisy})
         calibrated, calibration["records"] = calibrate_records(
             calibrated, record_logits, logits, errors, pieces, folds
         )
         reporter.stage("training the record head on all groups")
-        record = training.fit_all(reporter.finished).tensors()
+        record = training.fit(reporter.finished).tensors()
     presets = choose_presets(calibrated, clean, reporter.warn)
     reporter.stage("training on all groups")
     ensemble = train(examples, settings, seed, reporter.finished)
@@ -147,7 +169,7 @@ def fit_head(
             "presets": {name: asdict(preset) for name, preset in presets.items()},
             "min_bases": _LEAST_BASES,
             "min_scored": _LEAST_SCORED,
-            "gc": _gc_range(windows.crops),
+            "gc": gc,
             "tails": tails_of(calibrated, clean),
         },
         metrics=accuracy_figures(calibrated, clean, presets["default"].viral, seed),
@@ -156,7 +178,7 @@ def fit_head(
             of_length.length_class.bases: _rows(
                 windows.tiled[PieceKind(of_length.length_class.bases)].pieces,
                 clean_logits[of_length.length_class.bases],
-                of_length.held_out,
+                of_length,
             )
             for of_length in calibrated
         },
@@ -165,19 +187,10 @@ def fit_head(
     )
 
 
-def _rows(pieces: Drawn, logits: FloatArray, log_odds: FloatArray) -> list[Piece]:
-    columns = zip(pieces.groups, pieces.sources, logits.tolist(), log_odds.tolist(), strict=True)
-    return [(*group, source, logit, odds) for group, source, logit, odds in columns]
-
-
-def _gc_range(crops: Drawn) -> list[float]:
-    """Return the 1st and 99th percentile of the GC content of the training windows."""
-    shares = [
-        (crop.count(b"G") + crop.count(b"C"))
-        / max(1, sum(map(crop.count, (b"A", b"C", b"G", b"T"))))
-        for crop in crops.bases
-    ]
-    return [round(float(value), 4) for value in np.percentile(shares, [1, 99])]
+def _rows(pieces: Drawn, logits: FloatArray, found: Calibrated) -> list[Piece]:
+    numbers = (values.tolist() for values in (logits, found.held_out, found.relatives))
+    columns = zip(pieces.groups, pieces.sources, *numbers, strict=True)
+    return [(*group, source, *values) for group, source, *values in columns]
 
 
 _NOMINAL: Final = 0.05
@@ -197,37 +210,59 @@ def accuracy_figures(
 ) -> dict[str, Any]:
     """Return the figures of each length in bases as JSON, with 95 % intervals.
 
+    They stand under ``cross_validation`` for groups that were left out, under ``relatives`` for
+    near relatives that were left out; ``families`` has the shares of each family called viral.
+
     AUROC, also of the viruses against each kingdom, calibration error, realised FDR and recall at a
     nominal FDR of 5 % and two prevalences, and the share of each kingdom called viral at
     `threshold` and a prevalence of 5 %. The calibration of each piece is fitted without its group.
     A rate without a call is
     None; its resamples without a call have a rate and a recall of 0.
     """
-    found = {}
+    found: dict[str, dict[str, Any]] = {"cross_validation": {}, "relatives": {}}
     for of_length in calibrated:
         bases = of_length.length_class.bases
-        groups, viral = pieces[bases].groups, pieces[bases].viral
-        probability = posterior(of_length.held_out, _PREVALENCE)
-        weights = equal_weights(groups)
-        resampled = resampled_weights(groups, _RESAMPLES, seed)
-        found[str(bases)] = {
-            "pieces": len(groups),
-            "auroc": _rounded(auroc(of_length.held_out, viral, weights)),
-            "auroc_interval": _interval(auroc(of_length.held_out, viral, resampled)),
-            "auroc_of_kingdom": _by_kingdom(of_length.held_out, groups, seed),
-            "calibration_error": _rounded(calibration_error(probability, viral, weights)),
-            "calibration_error_interval": _interval(
-                calibration_error(probability, viral, resampled)
-            ),
-            "realised_fdr": {
-                str(share): _fdr(probability, viral, weights, resampled, share)
-                for share in _PREVALENCES
-            },
-            "called_viral": share_above(
-                posterior(of_length.held_out, CALLED_AT), groups, threshold
-            ),
-        }
-    return {"cross_validation": found}
+        for scheme, odds in zip(found, (of_length.held_out, of_length.relatives), strict=True):
+            found[scheme][str(bases)] = _figures(odds, pieces[bases].groups, threshold, seed)
+    return found | {"families": _families(calibrated, pieces, threshold)}
+
+
+def _figures(
+    odds: FloatArray, groups: Sequence[Group], threshold: float, seed: int
+) -> dict[str, Any]:
+    viral, probability = are_viral(groups), posterior(odds, _PREVALENCE)
+    weights = equal_weights(groups)
+    resampled = resampled_weights(groups, _RESAMPLES, seed)
+    return {
+        "pieces": len(groups),
+        "auroc": _rounded(auroc(odds, viral, weights)),
+        "auroc_interval": _interval(auroc(odds, viral, resampled)),
+        "auroc_of_kingdom": _by_kingdom(odds, groups, seed),
+        "calibration_error": _rounded(calibration_error(probability, viral, weights)),
+        "calibration_error_interval": _interval(calibration_error(probability, viral, resampled)),
+        "realised_fdr": {
+            str(share): _fdr(probability, viral, weights, resampled, share)
+            for share in _PREVALENCES
+        },
+        "called_viral": share_above(posterior(odds, CALLED_AT), groups, threshold),
+    }
+
+
+def _families(
+    calibrated: Sequence[Calibrated], pieces: Mapping[int, Pieces], threshold: float
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the share of each viral group called viral, by length: unseen, and as relatives."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for of_length in calibrated:
+        bases = of_length.length_class.bases
+        names = np.array([name for _, name in pieces[bases].groups])
+        odds = {"unseen": of_length.held_out, "relatives": of_length.relatives}
+        for name in np.unique(names[pieces[bases].viral]).tolist():
+            own = found.setdefault(name.rpartition(":")[2], {column: {} for column in odds})
+            for column, values in odds.items():
+                called = posterior(values[names == name], CALLED_AT) >= threshold
+                own[column][str(bases)] = round(float(called.mean()), 3)
+    return dict(sorted(found.items()))
 
 
 def _interval(values: Sequence[float] | FloatArray) -> list[float]:

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -175,6 +175,8 @@ class Genome:
         Upper-case bases.
     records
         Name of the record of each sequence.
+    folds
+        Number of its fold by `GROUPS` and by `RELATIVES`; see `assign_folds`.
     """
 
     name: str
@@ -183,6 +185,12 @@ class Genome:
     source: str
     sequences: tuple[bytes, ...]
     records: tuple[str, ...]
+    folds: tuple[int, ...] = ()
+
+    @property
+    def bases(self) -> int:
+        """Sum of the lengths."""
+        return sum(map(len, self.sequences))
 
     @property
     def viral(self) -> bool:
@@ -203,28 +211,80 @@ def by_group(genomes: Iterable[Genome]) -> dict[Group, list[Genome]]:
     return dict(sorted(groups.items()))
 
 
-def assign_folds(genomes: Sequence[Genome], n_folds: int, seed: int) -> dict[str, int]:
-    """Return the fold of each group's name.
+GROUPS: Final = 0
+"""Folds by group: a classifier without a fold has not seen the families and genera in it."""
+RELATIVES: Final = 1
+"""Folds by cluster of near relatives: a classifier without a fold has not seen the species of
+viruses in it, but most of their families. Other genomes stay with their group."""
 
-    Groups of a kingdom are sorted by size; each next `n_folds` groups go to different folds. A
-    name that stands in several kingdoms is in one fold.
+
+def assign_folds(genomes: Sequence[Genome], n_folds: int, seed: int) -> list[Genome]:
+    """Return the genomes with their folds by `GROUPS` and by `RELATIVES`."""
+    by_group = _folds(genomes, [genome.group for genome in genomes], n_folds, seed)
+    units = near_relatives(genomes)
+    if len({unit for genome, unit in zip(genomes, units, strict=True) if genome.viral}) < n_folds:
+        units = [genome.group for genome in genomes]
+    by_relatives = _folds(genomes, units, n_folds, seed)
+    schemes = zip(genomes, by_group, by_relatives, strict=True)
+    return [replace(genome, folds=(of, near)) for genome, of, near in schemes]
+
+
+def _folds(genomes: Sequence[Genome], units: Sequence[str], n_folds: int, seed: int) -> list[int]:
+    """Return the fold of each genome; those of one unit are in one fold.
+
+    Units of a kingdom are sorted by size; each next `n_folds` units go to different folds. A unit
+    that stands in several kingdoms is in one fold.
     """
     rng = np.random.default_rng(seed)
-    groups = by_group(genomes)
-    n_groups = Counter(kingdom for kingdom, _ in groups)
+    sizes: dict[str, Counter[str]] = defaultdict(Counter)
+    for genome, unit in zip(genomes, units, strict=True):
+        sizes[genome.kingdom][unit] += genome.bases
     folds: dict[str, int] = {}
-    for kingdom in sorted(n_groups, key=lambda name: (n_groups[name], name)):
-        sizes = {
-            group: sum(map(len, (s for g in members for s in g.sequences)))
-            for (of, group), members in groups.items()
-            if of == kingdom and group not in folds
-        }
-        largest_first = sorted(sizes, key=lambda group: (-sizes[group], group))
+    for kingdom in sorted(sizes, key=lambda name: (len(sizes[name]), name)):
+        left = {unit: size for unit, size in sizes[kingdom].items() if unit not in folds}
+        largest_first = sorted(left, key=lambda unit: (-left[unit], unit))
         for start in range(0, len(largest_first), n_folds):
             block = largest_first[start : start + n_folds]
             order = rng.permutation(n_folds).tolist()
             folds.update(zip(block, order[: len(block)], strict=True))
-    return folds
+    return [folds[unit] for unit in units]
+
+
+_RELATED: Final = 0.15
+"""Least share of common 21-mers of near relatives, about 91 % identity."""
+_NEIGHBOURS: Final = 12
+"""A genome with a 21-mer is compared with this many next ones that have it."""
+
+
+def near_relatives(genomes: Sequence[Genome]) -> list[str]:
+    """Return the unit of each genome: for viruses a cluster of near relatives, else the group.
+
+    Viruses are in one cluster if they share `_RELATED` of the 21-mers of the smaller one, directly
+    or through others (single linkage).
+    """
+    units = [genome.group for genome in genomes]
+    viruses = [number for number, genome in enumerate(genomes) if genome.viral]
+    sketches = [
+        np.unique(np.concatenate([*map(sketch, genomes[number].sequences)])) for number in viruses
+    ]
+    sizes, n = np.array([*map(len, sketches)]), len(viruses)
+    values, owners = np.concatenate(sketches), np.repeat(np.arange(n), sizes)
+    order = np.argsort(values, kind="stable")
+    values, owners = values[order], owners[order]
+    steps = range(1, _NEIGHBOURS + 1)
+    same = [np.flatnonzero(values[step:] == values[:-step]) for step in steps]
+    pairs = [owners[at] * n + owners[at + step] for step, at in zip(steps, same, strict=True)]
+    both, shared = np.unique(np.concatenate(pairs), return_counts=True)
+    first, second = np.divmod(both, n)
+    near = shared >= _RELATED * np.minimum(sizes[first], sizes[second])
+    first, second, cluster = first[near], second[near], np.arange(n)
+    while (cluster[first] != cluster[second]).any():
+        lowest = np.minimum(cluster[first], cluster[second])
+        np.minimum.at(cluster, first, lowest)
+        np.minimum.at(cluster, second, lowest)
+    for number, of in zip(viruses, cluster.tolist(), strict=True):
+        units[number] = f"relatives of {genomes[viruses[of]].name}"
+    return units
 
 
 def read_genomes(sources: Sequence[Source], excluded: Excluded) -> list[Genome]:

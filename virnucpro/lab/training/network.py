@@ -11,21 +11,32 @@ difference of both groups' means, times a random share, is added to the features
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from virnucpro.arrays import BoolArray, Float32Array, FloatArray, IntArray, slices
 from virnucpro.classifier.head import CLIP
 from virnucpro.lab.training.draw import Drawn
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import draw_weights
 
-_BLOCK_ROWS: Final = 1 << 14
-"""Rows of which sums are taken at once; bounds the memory of their float64 numbers."""
+BLOCK_ROWS: Final = 1 << 13
+"""Rows that are read at once; bounds the memory of their float64 numbers."""
+
+
+class Rows(Protocol):
+    """Features in memory or in a file, ``(n, dim)`` float32, read in blocks of rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and of features."""
+
+    def __getitem__(self, rows: slice, /) -> Float32Array:
+        """Return a block of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,7 @@ class Examples:
     Attributes
     ----------
     features
-        (n, dim) float32.
+        (n, dim).
     classes
         (n,) int64, the number of each window's class.
     viral
@@ -43,30 +54,30 @@ class Examples:
     groups
         (n,) int64, the number of each window's group.
     weights
-        (n,) float64: probability to be drawn.
+        (n,) float64: probability to be drawn. Windows of weight 0 have no influence.
     """
 
-    features: Float32Array
+    features: Rows
     classes: IntArray
     viral: BoolArray
     groups: IntArray
     weights: FloatArray
 
 
-def examples_of(drawn: Drawn, features: Float32Array) -> tuple[tuple[str, ...], Examples]:
+def examples_of(drawn: Drawn, features: Rows) -> tuple[tuple[str, ...], Examples]:
     """Return the names of the classes, and the examples of drawn windows with their features."""
     names = tuple(sorted(set(drawn.sources)))
     sources = np.array([names.index(source) for source in drawn.sources])
     viral = np.zeros(len(names), np.bool_)
     viral[sources[drawn.viral]] = True
-    groups = sorted(set(drawn.groups))
-    numbers = {group: number for number, group in enumerate(groups)}
+    groups = drawn.groups
+    numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
     return names, Examples(
         features=features,
         classes=sources,
         viral=viral,
-        groups=np.array([numbers[group] for group in drawn.groups]),
-        weights=draw_weights(drawn.groups, drawn.sources),
+        groups=np.array([numbers[group] for group in groups]),
+        weights=draw_weights(groups, drawn.sources),
     )
 
 
@@ -87,10 +98,8 @@ class Ensemble:
         return _odds(classes, self.viral).double().numpy()
 
     def standardise(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the networks' inputs, in one array of NumPy: it has huge pages, unlike torch's."""
-        found = torch.from_numpy(np.empty(features.shape, np.float32))
-        torch.sub(features, self.mean, out=found)
-        return found.div_(self.scale).clamp_(-CLIP, CLIP)
+        """Return the networks' inputs."""
+        return features.sub(self.mean).div_(self.scale).clamp_(-CLIP, CLIP)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all members as one network: hidden layers side by side, outputs averaged.
@@ -123,36 +132,48 @@ def train(
         torch.from_numpy(examples.viral),
         [],
     )
-    inputs = ensemble.standardise(torch.from_numpy(examples.features))
+    # In float16, half of the memory; in one array of NumPy: it has huge pages, unlike torch's.
+    inputs = torch.from_numpy(np.empty(examples.features.shape, np.float16))
+    sums = torch.zeros(int(examples.groups.max()) + 1, inputs.shape[1])
+    known = torch.from_numpy(examples.weights > 0).float()
+    groups = torch.from_numpy(examples.groups)
+    for rows in slices(len(inputs), BLOCK_ROWS):
+        block = ensemble.standardise(torch.from_numpy(examples.features[rows]))
+        inputs[rows] = block.half()
+        sums.index_add_(0, groups[rows], block.mul_(known[rows, None]))
+    means = sums / torch.zeros(len(sums)).index_add_(0, groups, known).clamp_(min=1)[:, None]
 
     def member(i: int) -> nn.Sequential:
         def own(part: float) -> object:
             return finished((i + part) / settings.members)
 
-        return _train(inputs, examples, settings, seed + i, own)
+        return _train(inputs, means, examples, settings, seed + i, own)
 
     members = [member(i) for i in range(settings.members)]
     return Ensemble(ensemble.mean, ensemble.scale, ensemble.viral, members)
 
 
-def _moments(features: Float32Array, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _moments(features: Rows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the weighted mean and standard deviation of each feature, in blocks of rows."""
     shares = weights / weights.sum()
-    blocks = [slice(at, at + _BLOCK_ROWS) for at in range(0, len(features), _BLOCK_ROWS)]
-    mean = sum(shares[rows] @ features[rows] for rows in blocks)
-    squares = (shares[rows] @ (features[rows] - mean) ** 2 for rows in blocks)
-    return mean, sum(squares) ** 0.5
+    mean, squares = np.zeros((2, features.shape[1]))
+    for rows in slices(len(weights), BLOCK_ROWS):
+        block = features[rows].astype(np.float64)
+        mean += shares[rows] @ block
+        squares += shares[rows] @ block**2
+    return mean, np.maximum(squares - mean**2, 0) ** 0.5
 
 
 def _train(
     inputs: torch.Tensor,
+    means: torch.Tensor,
     examples: Examples,
     settings: NetworkSettings,
     seed: int,
     finished: Callable[[float], object],
 ) -> nn.Sequential:
     torch.manual_seed(seed)
-    draws = _Draws(inputs, examples, settings, np.random.default_rng(seed))
+    draws = _Draws(inputs, means, examples, settings, np.random.default_rng(seed))
     network = _network(inputs.shape[1], settings, len(examples.viral))
     averaged = copy.deepcopy(network).requires_grad_(requires_grad=False)
     optimiser = torch.optim.AdamW(
@@ -179,6 +200,7 @@ class _Draws:
     def __init__(
         self,
         inputs: torch.Tensor,
+        means: torch.Tensor,
         examples: Examples,
         settings: NetworkSettings,
         rng: np.random.Generator,
@@ -191,10 +213,7 @@ class _Draws:
         self._settings = settings
         self._rng = rng
         self._sums = np.cumsum(examples.weights) / examples.weights.sum()
-        counts = np.bincount(examples.groups)
-        sums = torch.zeros(len(counts), inputs.shape[1])
-        sums.index_add_(0, torch.from_numpy(examples.groups), inputs)
-        self._means = sums / torch.from_numpy(counts).float()[:, None]
+        self._means = means
         self._partners = [self._weighted(examples, side=side) for side in (False, True)]
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -208,7 +227,9 @@ class _Draws:
         way = self._rng.uniform(0, self._settings.moved_distance, size)
         way *= self._rng.random(size) < self._settings.moved_share
         moves = self._means[partners] - self._means[self._groups[rows]]
-        inputs = self._inputs[rows] + torch.from_numpy(way.astype(np.float32))[:, None] * moves
+        inputs = (
+            self._inputs[rows].float() + torch.from_numpy(way.astype(np.float32))[:, None] * moves
+        )
         return inputs, self._classes[rows]
 
     def _weighted(self, examples: Examples, *, side: bool) -> tuple[IntArray, FloatArray]:

@@ -1,6 +1,7 @@
 """Write the bundle of a training: encoders, classifier, card and table of the training set."""
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,6 @@ def write_bundle(
     training: Training,
     model: Model,
     genomes: Sequence[Genome],
-    folds: Mapping[str, int],
     fitted: Fitted,
 ) -> Bundle:
     """Write all files of the bundle into the empty folder; return the bundle."""
@@ -46,7 +46,7 @@ def write_bundle(
             (folder / name).write_bytes(save(dict(tensors)))
         genes = GenesConfig(FEATURES_VERSION).spec("genes", folder, {"weights": _GENES})
         record = Classifier((genes,), folder / _RECORD_HEAD, fingerprint="")
-    _write_training_set(folder / _TRAINING_SET, genomes, folds)
+    _write_training_set(folder / _TRAINING_SET, genomes)
     provenance = {
         "command": "virnucpro train",
         "seed": training.seed,
@@ -66,7 +66,7 @@ def write_bundle(
         genetic_code=model.genetic_code,
         labels=("others", "virus"),
         thresholds={"viral": 0.5, "non_viral": 0.5},
-        metrics=fitted.metrics,
+        metrics=_with_genomes(fitted.metrics, genomes),
         provenance=provenance,
         items=model.items,
         calibration=fitted.calibration,
@@ -98,14 +98,22 @@ def _copied(spec: EncoderSpec, folder: Path) -> EncoderSpec:
     return replace(spec, folder=folder, files=files)
 
 
-def _write_training_set(path: Path, genomes: Sequence[Genome], folds: Mapping[str, int]) -> None:
-    lines = ["name\tkingdom\tclass\tgroup\tfold\tbases"]
-    lines += [
-        f"{genome.name}\t{genome.kingdom}\t{genome.source}\t{genome.group}\t{folds[genome.group]}\t"
-        f"{sum(map(len, genome.sequences))}"
-        for genome in genomes
-    ]
+def _write_training_set(path: Path, genomes: Sequence[Genome]) -> None:
+    lines = ["name\tkingdom\tclass\tgroup\tfold\tfold_by_relatives\tbases"]
+    for genome in genomes:
+        labels = genome.name, genome.kingdom, genome.source, genome.group
+        lines.append("\t".join(map(str, (*labels, *genome.folds, genome.bases))))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _with_genomes(metrics: Mapping[str, Any], genomes: Sequence[Genome]) -> dict[str, Any]:
+    """Return the figures with the number of genomes of each family."""
+    counts = Counter(genome.group.rpartition(":")[2] for genome in genomes if genome.viral)
+    families = metrics["families"].items()
+    return {
+        **metrics,
+        "families": {name: {"genomes": counts[name], **own} for name, own in families},
+    }
 
 
 def _lengths(crops: Crops) -> dict[str, str]:
@@ -121,19 +129,21 @@ def _counts(genomes: Sequence[Genome]) -> dict[str, int]:
         "genomes_others": sum(not genome.viral for genome in genomes),
         "groups_viral": sum(kingdom == VIRUS for kingdom, _ in groups),
         "groups_others": sum(kingdom != VIRUS for kingdom, _ in groups),
-        "bases": sum(len(sequence) for genome in genomes for sequence in genome.sequences),
+        "bases": sum(genome.bases for genome in genomes),
     }
 
 
 def _write_card(path: Path, bundle: Bundle, notes: str = "") -> None:
     """Write CARD.md from the metrics, the calibration and the provenance; `notes` are appended."""
     figures: Mapping[str, Any] = bundle.metrics["cross_validation"]  # type: ignore[assignment]
+    relatives: Mapping[str, Any] = bundle.metrics["relatives"]  # type: ignore[assignment]
     kingdoms = sorted({kingdom for row in figures.values() for kingdom in row["auroc_of_kingdom"]})
     form = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     template = Template(form, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     text = template.render(
         bundle=bundle,
         figures=figures,
+        relatives=relatives,
         kingdoms=kingdoms,
         called=(*kingdoms, VIRUS),
         counts=bundle.provenance["counts"],

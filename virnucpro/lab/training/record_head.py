@@ -4,24 +4,34 @@ Known protein words are those of at least `LEAST_GENOMES` genomes, without a gro
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 
-from virnucpro.arrays import BoolArray, ByteArray, Float32Array, FloatArray, IntArray
+from virnucpro.arrays import (
+    BoolArray,
+    ByteArray,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    slices,
+)
 from virnucpro.classifier.calibration import share_of_errors
 from virnucpro.classifier.head import VIRAL
 from virnucpro.encoders.genes.coding_path import STEPS
 from virnucpro.encoders.genes.encoder import scan_pieces
 from virnucpro.encoders.genes.evidence import (
+    DIM,
     LAYOUT,
     LEVELS,
     PARTS,
     SIDES,
+    WORD_NAMES,
     Keys,
     WordTable,
     count_values,
@@ -44,8 +54,8 @@ from virnucpro.encoders.genes.inputs import N_INPUTS, WIDTH, vectors_of
 from virnucpro.errors import InputError
 from virnucpro.lab.training.cross_validation import logits_of_folds
 from virnucpro.lab.training.draw import Drawn, PieceKind, counted_bases, draw_errors, is_known
-from virnucpro.lab.training.genomes import VIRUS, Genome, by_group
-from virnucpro.lab.training.network import Ensemble, examples_of, train
+from virnucpro.lab.training.genomes import GROUPS, VIRUS, Genome, by_group
+from virnucpro.lab.training.network import BLOCK_ROWS, Ensemble, examples_of, train
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import PROKARYOTES, draw_weights, is_phage
 from virnucpro.run.reporter import Reporter
@@ -83,7 +93,7 @@ class WordGroups:
     keys
         ``(n_keys,)`` uint32, ascending.
     key, genome
-        ``(n_pairs,)``: number of the key, and of a genome that has it.
+        ``(n_pairs,)`` int32: number of the key, and of a genome that has it.
     group
         ``(n_genomes,)``: number of each genome's group.
     sides
@@ -91,29 +101,34 @@ class WordGroups:
     """
 
     keys: Keys
-    key: IntArray
-    genome: IntArray
+    key: Int32Array
+    genome: Int32Array
     group: IntArray
     sides: IntArray
 
     @classmethod
     def of(cls, keys: Keys, genome: IntArray, group: IntArray, sides: IntArray) -> "WordGroups":
         """Join words of genomes; words of fewer than `LEAST_GENOMES` genomes are left out."""
-        pairs = np.sort(keys.astype(np.uint64) << np.uint64(16) | genome.astype(np.uint64))
+        pairs = keys.astype(np.uint64) << np.uint64(16)
+        pairs |= genome.astype(np.uint64)
+        pairs.sort()
         key = (pairs >> np.uint64(16)).astype(np.uint32)
-        first = np.flatnonzero(np.diff(key.astype(np.int64), prepend=-1))
+        first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
         size = np.diff(first, append=len(key))
         kept = size >= LEAST_GENOMES
         rows = np.repeat(kept, size)
-        number = np.repeat(np.cumsum(kept) - 1, size)[rows]
-        owner = (pairs[rows] & np.uint64(65535)).astype(np.int64)
+        number = np.repeat(np.arange(int(kept.sum()), dtype=np.int32), size[kept])
+        owner = (pairs[rows] & np.uint64(65535)).astype(np.int32)
         return cls(key[first[kept]], number, owner, group, sides)
 
     def known(self, genomes: BoolArray) -> "KnownWords":
         """Return the words of the genomes in `genomes`, ``(n_genomes,)``."""
         rows = genomes[self.genome]
-        pairs = self.key[rows] * len(self.sides) + self.group[self.genome[rows]]
-        cells, sizes = np.unique(pairs, return_counts=True)
+        pairs = self.key[rows] * np.int64(len(self.sides))
+        pairs += self.group[self.genome[rows]]
+        pairs.sort()
+        first = np.flatnonzero(np.diff(pairs, prepend=-1))
+        cells, sizes = pairs[first], np.diff(first, append=len(pairs))
         key, group = np.divmod(cells, len(self.sides))
         counts = np.bincount(
             key * len(SIDES) + self.sides[group], minlength=len(self.keys) * len(SIDES)
@@ -208,9 +223,9 @@ _LENGTHS: Final = ((300, 2_000), (1_500, 30_000))
 """Shortest and longest pieces of each half; lengths are log-uniform."""
 _ERRORS: Final = ((1 / 3, 0.06), (2 / 3, 0.07))
 """Share of the pieces of each half that have errors, and the highest rate: long reads have most."""
-_A_ROOT_BASE: Final = 0.8
-_A_VIRUS_GROUP: Final = (160, 2120)
-_A_HOST_GROUP: Final = (32, 1600)
+_A_ROOT_BASE: Final = 0.5
+_A_VIRUS_GROUP: Final = (110, 1300)
+_A_HOST_GROUP: Final = (24, 1000)
 _LEAST_BASES: Final = 300
 _WORD_BASES: Final = {True: 800_000, False: 200_000}
 """Maximum bases of a group whose words are read: of viruses and prokaryotes, of others."""
@@ -224,34 +239,47 @@ class RecordPieces:
     Attributes
     ----------
     evidence
-        ``(n, DIM)`` int64, sums over the spans of each piece.
-    owner, keys
-        ``(n_words,)``: number of the piece, and the key, of each word.
+        ``(n, DIM)`` int32, sums over the spans of each piece.
+    n_words
+        ``(n,)``, words of each piece.
+    keys
+        Key of each word, of `_AT_ONCE` pieces in one array.
     """
 
-    evidence: IntArray
-    owner: IntArray
-    keys: Keys
+    evidence: Int32Array
+    n_words: IntArray
+    keys: Sequence[Keys]
 
     @classmethod
     def of(cls, bases: Sequence[bytes], scores: Scores) -> "RecordPieces":
         """Find the evidence and the words of pieces."""
-        starts = range(0, len(bases), _AT_ONCE)
-        found = [scan_pieces(bases[start : start + _AT_ONCE], scores) for start in starts]
-        evidence, owners, keys = zip(*found, strict=True)
-        owner = [start + numbers for start, numbers in zip(starts, owners, strict=True)]
-        return cls(np.concatenate(evidence), np.concatenate(owner), np.concatenate(keys))
+        evidence, n_words = np.empty((len(bases), DIM), np.int32), np.empty(len(bases), np.int64)
+        found = []
+        for rows in slices(len(bases), _AT_ONCE):
+            evidence[rows], owner, keys = scan_pieces(bases[rows], scores)
+            n_words[rows] = np.bincount(owner, minlength=rows.stop - rows.start)
+            found.append(keys[np.argsort(owner, kind="stable")])
+        return cls(evidence, n_words, found)
+
+    def words(self) -> Iterator[tuple[slice, IntArray, Keys]]:
+        """Yield some pieces, the number among them of the piece of each word, and its key."""
+        for rows, keys in zip(slices(len(self.n_words), _AT_ONCE), self.keys, strict=True):
+            counts = self.n_words[rows]
+            yield rows, np.repeat(np.arange(len(counts)), counts), keys
 
     def inputs(self, table: WordTable, means: Float32Array) -> Float32Array:
         """Return the inputs of the record head, ``(n, N_INPUTS)``."""
-        words = table.count(self.owner, self.keys, len(self.evidence))
-        return vectors_of(np.concatenate((self.evidence, words), axis=1), means)[:, :N_INPUTS]
+        known = [
+            table.count(owner, keys, rows.stop - rows.start) for rows, owner, keys in self.words()
+        ]
+        sums: IntArray = np.concatenate((self.evidence, np.concatenate(known)), axis=1)
+        return vectors_of(sums, means)[:, :N_INPUTS]
 
 
 def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
     """Draw pieces of all groups, half of them with errors; lengths are log-uniform."""
     rng = np.random.default_rng([seed, 3])
-    drawn = Drawn([], [], [])
+    drawn = Drawn([], [])
     for (kingdom, _), members in by_group(genomes).items():
         choices = [
             (genome, bases)
@@ -274,8 +302,7 @@ def draw_record_pieces(genomes: Sequence[Genome], seed: int) -> Drawn:
             piece = sequence[start : start + length]
             if is_known(piece):
                 drawn.bases.append(draw_errors(piece, rng, *_ERRORS[half]))
-                drawn.groups.append(genome.key)
-                drawn.sources.append(genome.source)
+                drawn.genomes.append(genome)
     return drawn
 
 
@@ -302,7 +329,7 @@ def genome_words(genomes: Sequence[Genome], scores: Scores, seed: int) -> tuple[
                 spans = [spans[i] for i in rng.permutation(len(spans))[:most]]
             own = np.unique(scan(spans, scores).keys)
             keys.append(own)
-            owners.append(np.full(len(own), numbers[id(genome)]))
+            owners.append(np.full(len(own), numbers[id(genome)], np.int32))
     return np.concatenate(keys), np.concatenate(owners)
 
 
@@ -359,70 +386,77 @@ class RecordTraining:
                 "sequences, or train without a record head (--no-records)."
             )
         self._pieces = RecordPieces.of(self._drawn.bases, self.scores)
+        self._digest = hashlib.sha256(b"\n".join(self._drawn.bases)).digest()
+        self._drawn = replace(self._drawn, bases=[])
         side_by_group = {genome.key: side_of(genome) for genome in genomes}
         names = sorted(side_by_group)
         number = {name: i for i, name in enumerate(names)}
-        self._names = np.array([name for _, name in names])
         self._words = WordGroups.of(
             *genome_words(genomes, self.scores, seed),
             np.array([number[genome.key] for genome in genomes]),
             np.array([side_by_group[name] for name in names]),
         )
+        self._genomes = genomes
         self._group = np.array([number[group] for group in self._drawn.groups])
 
-    def fit(self, known: BoolArray, finished: Callable[[float], object]) -> RecordModel:
-        """Train on the groups in `known`, ``(n_groups,)``; `finished` is as for `train`."""
-        words = self._words.known(known[self._words.group])
-        by_word = words.count_others(self._pieces.owner, self._pieces.keys, self._group)
-        chosen = known[self._group]
-        sums: IntArray = np.concatenate((self._pieces.evidence, by_word), axis=1)[chosen]
+    def fit(
+        self, finished: Callable[[float], object], scheme: int = GROUPS, fold: int | None = None
+    ) -> RecordModel:
+        """Train on all genomes, or without a fold; `finished` is as for `train`."""
+        folds = np.array([genome.folds[scheme] for genome in self._genomes])
+        words = self._words.known(folds != fold)
+        by_word = self._count_others(words)
+        chosen = self._drawn.folds(scheme) != fold
         drawn = self._drawn.select(chosen)
+        sums = _Sums(self._pieces.evidence, by_word, np.flatnonzero(chosen))
         means = _mean_composition(sums, draw_weights(drawn.groups, drawn.sources))
-        _, examples = examples_of(drawn, vectors_of(sums, means)[:, :N_INPUTS])
+        _, examples = examples_of(drawn, _Vectors(sums, means))
         ensemble = train(examples, self._settings, self._seed, finished)
         return RecordModel(self.scores, words.table(), means, ensemble)
 
-    def fit_all(self, finished: Callable[[float], object]) -> RecordModel:
-        """Train on all groups; `finished` is as for `train`."""
-        return self.fit(np.ones(len(self._names), np.bool_), finished)
+    def _count_others(self, words: KnownWords) -> Int32Array:
+        """Return `KnownWords.count_others` of all pieces."""
+        found = np.empty((len(self._group), len(WORD_NAMES)), np.int32)
+        for rows, owner, keys in self._pieces.words():
+            found[rows] = words.count_others(owner, keys, self._group[rows])
+        return found
 
     def cross_validate(
         self,
         pieces: Mapping[PieceKind, Drawn],
-        folds: Mapping[str, int],
+        scheme: int,
         reporter: Reporter,
-        folder: Path,
+        prefix: Path,
     ) -> dict[PieceKind, FloatArray]:
-        """Return, by kind, the logit of each piece by a record head without its group.
+        """Return, by kind, the logit of each piece by a record head without its fold.
 
-        The logits of each finished fold are kept in `folder`, as by `logits_of_folds`.
+        The logits of each finished fold are kept, as by `logits_of_folds`.
 
         Parameters
         ----------
         pieces
             Pieces of each kind.
-        folds
-            Fold of each group's name.
+        scheme
+            Folds by `GROUPS` or by `RELATIVES`.
         reporter
             Receives a stage for each fold that is trained, and its finished share.
+        prefix
+            Path of the files, without their numbers.
         """
-        fold_of_group = np.array([folds[name] for name in self._names.tolist()])
+        folds = {kind: drawn.folds(scheme) for kind, drawn in pieces.items()}
 
         def logits_of(
             fold: int, inside: Mapping[PieceKind, BoolArray]
         ) -> dict[PieceKind, FloatArray]:
-            of = f"fold {fold + 1} of {fold_of_group.max() + 1}"
-            reporter.stage(f"training the record head for {of}")
-            model = self.fit(fold_of_group != fold, reporter.finished)
+            reporter.stage(f"training the record head for {prefix.name} {fold + 1}")
+            model = self.fit(reporter.finished, scheme, fold)
             chosen = {kind: pieces[kind].select(mask).bases for kind, mask in inside.items()}
             return {
                 kind: model.logits(RecordPieces.of(bases, self.scores))
                 for kind, bases in chosen.items()
             }
 
-        groups = {kind: drawn.groups for kind, drawn in pieces.items()}
-        key = self._key(pieces, folds)
-        return logits_of_folds(folder / "records", key, groups, folds, logits_of)
+        return logits_of_folds(prefix, self._key(pieces, scheme), folds, logits_of)
 
     def errors(self, pieces: Mapping[PieceKind, Drawn]) -> dict[PieceKind, FloatArray]:
         """Return `share_of_errors` of each piece."""
@@ -433,12 +467,13 @@ class RecordTraining:
             found[kind] = share_of_errors(*(column.astype(np.float64) for column in columns))
         return found
 
-    def _key(self, pieces: Mapping[PieceKind, Drawn], folds: Mapping[str, int]) -> str:
+    def _key(self, pieces: Mapping[PieceKind, Drawn], scheme: int) -> str:
         """Return a digest of all that decides the logits of a fold."""
-        others = (self._settings, self._seed, folds, torch.__version__, self._drawn.sources)
-        digest = hashlib.sha256(repr(others).encode())
+        others = (self._settings, self._seed, torch.__version__, self._drawn.sources)
+        digest = hashlib.sha256(repr(others).encode() + self._digest)
         for drawn in (self._drawn, *pieces.values()):
-            digest.update(repr(drawn.groups).encode() + b"\n".join(drawn.bases))
+            folds = drawn.folds(scheme).tolist()
+            digest.update(repr((drawn.groups, folds)).encode() + b"\n".join(drawn.bases))
         for array in (self.scores, self._words.keys, self._words.group):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -452,12 +487,45 @@ def _learn_from(genomes: Sequence[Genome], seed: int) -> Scores:
     return learn_scores([span for i in order for span in cut(chosen[i].sequences[0])[:_SPANS]])
 
 
-def _mean_composition(sums: IntArray, weights: FloatArray) -> Float32Array:
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums of chosen pieces, ``(n, WIDTH)`` int32: evidence, then counts of words."""
+
+    evidence: Int32Array
+    words: Int32Array
+    chosen: IntArray
+
+    def __getitem__(self, rows: slice) -> Int32Array:
+        """Return the sums of a block of the chosen pieces."""
+        own = self.chosen[rows]
+        return np.concatenate((self.evidence[own], self.words[own]), axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """Inputs of the record head, computed in blocks of rows."""
+
+    sums: _Sums
+    means: Float32Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of pieces and of inputs."""
+        return len(self.sums.chosen), N_INPUTS
+
+    def __getitem__(self, rows: slice) -> Float32Array:
+        """Return a block of rows."""
+        return vectors_of(self.sums[rows], self.means)[:, :N_INPUTS]
+
+
+def _mean_composition(sums: _Sums, weights: FloatArray) -> Float32Array:
     """Return the weighted mean share of each sum in its part, ``(WIDTH,)``."""
-    found = np.zeros(WIDTH, np.float32)
+    found = np.zeros(WIDTH)
+    for rows in slices(len(weights), BLOCK_ROWS):
+        block = sums[rows]
+        for name in LAYOUT:
+            own = block[:, PARTS[name]]
+            found[PARTS[name]] += weights[rows] @ (own / np.maximum(own.sum(axis=1)[:, None], 1))
     for name in LAYOUT:
-        own = sums[:, PARTS[name]]
-        shares = own / np.maximum(own.sum(axis=1, keepdims=True), 1)
-        mean = weights @ shares
-        found[PARTS[name]] = mean / max(mean.sum(), 1e-9)
-    return found
+        found[PARTS[name]] /= max(found[PARTS[name]].sum(), 1e-9)
+    return found.astype(np.float32)

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from virnucpro import __version__
-from virnucpro.arrays import BoolArray, Float32Array
+from virnucpro.arrays import BoolArray
 from virnucpro.bundles.manifest import MANIFEST, read_bundle
 from virnucpro.compute.predict import predict
 from virnucpro.durable import (
@@ -59,7 +59,7 @@ _HELD_OUT = "cross_validation.tsv"
 _REPORT = "report.html"
 _FOLDERS = (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES)
 _FILES = (_WINDOWS, _HELD_OUT, _REPORT)
-_FOLD = re.compile(r"(fold|records)-\d+\.npz")
+_FOLD = re.compile(r"(records-)?(fold|relatives)-\d+\.npz")
 
 
 def train_bundle(training: Training, execution: Execution, reporter: Reporter) -> Path:
@@ -98,22 +98,25 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     advice = "Wait for it, or choose another output folder."
     with folder_lock(folder / _LOCK, advice, held=execution.lock):
         _prepare(folder, settings, execution)
+        genomes = assign_folds(genomes, _FOLDS, training.seed)
         reporter.stage("drawing windows")
         windows = draw_training_windows(
             genomes, training.seed, training.crops, model.window, errors=settings["records"]
         )
         windows.write(folder / _WINDOWS)
-        features, has_item = _features(folder, model, execution, reporter)
+        gc, windows = windows.gc_range(), windows.without_bases()
+        has_item = _encode(folder, model, execution, reporter)
         windows = windows.select(has_item)
         reporter.stage("training")
-        folds = assign_folds(genomes, _FOLDS, training.seed)
         seed, network, kept = training.seed, training.network, folder / _FOLD_FILES
         records = genomes if settings["records"] else ()
-        fitted = fit_head(windows, features, folds, seed, network, reporter, kept, records)
+        with h5py.File(folder / _VECTORS / "embeddings.h5") as file:
+            features = file["embeddings"]
+            fitted = fit_head(windows, features, gc, seed, network, reporter, kept, records)
         bundle, part = folder / _BUNDLE, folder / _BUNDLE_PART
         _remove_bundles(folder)
         part.mkdir()
-        made = write_bundle(part, training, model, genomes, folds, fitted)
+        made = write_bundle(part, training, model, genomes, fitted)
         _write_held_out(folder / _HELD_OUT, fitted)
         write_report(folder / _REPORT, made, fitted.held_out)
         part.rename(bundle)
@@ -254,10 +257,8 @@ def _clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _features(
-    folder: Path, model: Model, execution: Execution, reporter: Reporter
-) -> tuple[Float32Array, BoolArray]:
-    """Return the vectors of items, ``(n_items, dim)``, and which windows have one, ``(n,)``."""
+def _encode(folder: Path, model: Model, execution: Execution, reporter: Reporter) -> BoolArray:
+    """Write the vectors of items; return which windows have one, ``(n,)``."""
     names = ",".join(encoder.name for encoder in model.encoders)
     options = EmbedOptions(names, precision="fp32", embeddings="fp32")
     job = vectors_job(folder / _WINDOWS, model.encoders, model.index, options)
@@ -277,18 +278,20 @@ def _features(
         raise WorkerError(
             f"{run.outdir}: {outcome.rows_missing + quarantined} windows have no vector. {advice}"
         )
-    with h5py.File(run.outdir / "embeddings.h5") as file:
-        features: Float32Array = file["embeddings"][:]
     index = SequenceIndex.open(RunDirectory(run.outdir).index)
-    return features, np.diff(index.window_first_item) > 0
+    has_item: BoolArray = np.diff(index.window_first_item) > 0
+    return has_item
 
 
 def _write_held_out(path: Path, fitted: Fitted) -> None:
-    """Write logit and log odds of each piece, by a classifier and calibration without its group."""
-    lines = ["bases\tkingdom\tgroup\tclass\tlogit\tlog_odds"]
+    """Write logit and log odds of each piece, by a classifier and calibration without its group.
+
+    The last column has its log odds by a classifier without its near relatives.
+    """
+    lines = ["bases\tkingdom\tgroup\tclass\tlogit\tlog_odds\trelatives"]
     for length, pieces in fitted.held_out.items():
         lines += [
-            f"{length}\t{kingdom}\t{group}\t{source}\t{logit:.6f}\t{odds:.6f}"
-            for kingdom, group, source, logit, odds in pieces
+            f"{length}\t{kingdom}\t{group}\t{source}\t{logit:.6f}\t{odds:.6f}\t{near:.6f}"
+            for kingdom, group, source, logit, odds, near in pieces
         ]
     write_bytes(path, ("\n".join(lines) + "\n").encode())

@@ -26,8 +26,9 @@ def _key(group: Group) -> GroupKey:
 def draw_weights(groups: Sequence[Group], sources: Sequence[str]) -> FloatArray:
     """Return the probability of each window to be drawn.
 
-    A group of n windows weighs the root of n. Viruses have one half of the sum, and phages at most
-    one half of that; kingdoms of others have shares of the other half.
+    A group of n windows weighs the root of n. Viruses have one half of the sum, phages at most
+    one half of that, and no virus group more than `_MOST` or less than `_LEAST` of it, where there
+    are enough groups; kingdoms of others have shares of the other half.
 
     Parameters
     ----------
@@ -43,10 +44,19 @@ def draw_weights(groups: Sequence[Group], sources: Sequence[str]) -> FloatArray:
     )
     viral = are_viral(groups)
     phage = viral & np.array([is_phage(source) for source in sources], np.bool_)
-    share = found[phage].sum() / max(found[viral].sum(), _TINY)
-    if _PHAGES < share < 1:
-        found[phage] *= _PHAGES / share
-        found[viral & ~phage] *= (1 - _PHAGES) / (1 - share)
+    keys = sorted({group for group in counts if group[0] == VIRUS})
+    numbers = {group: number for number, group in enumerate(keys)}
+    of_virus = np.array([numbers[group] for group in groups if group[0] == VIRUS], np.int64)
+    least, most = min(_LEAST, 0.5 / max(len(keys), 1)), max(_MOST, 2 / max(len(keys), 1))
+    for _ in range(_ROUNDS):
+        share = found[phage].sum() / max(found[viral].sum(), _TINY)
+        if _PHAGES < share < 1:
+            found[phage] *= _PHAGES / share
+            found[viral & ~phage] *= (1 - _PHAGES) / (1 - share)
+        sums = np.bincount(of_virus, found[viral], len(keys))
+        shares = sums / max(sums.sum(), _TINY)
+        factors = np.clip(shares, least, most) / np.maximum(shares, _TINY)
+        found[viral] *= factors[of_virus]
     for side in (viral, ~viral):
         found[side] /= 2 * max(found[side].sum(), _TINY)
     total: FloatArray = found / found.sum()
@@ -62,16 +72,23 @@ PROKARYOTES: Final = ("bacteria", "archaea")
 """Kingdoms of prokaryotes: most of a metagenome is their DNA."""
 
 _PHAGES: Final = 0.5
+_MOST: Final = 0.03
+_LEAST: Final = 0.001
+"""Largest and smallest share of a virus group in the weight of viruses."""
+_ROUNDS: Final = 8
+"""Each limit moves the sum that the others refer to."""
 _TINY: Final = 1e-12
 _KINGDOM_WEIGHTS: Final = {
-    "bacteria": 4.0,
+    "bacteria": 5.0,
     "archaea": 1.5,
     "fungi": 1.2,
     "vertebrate": 1.2,
     "protozoa": 0.8,
     "organelle": 0.7,
-    "mobile": 0.5,
     "rRNA": 0.3,
+    "plasmid": 2.0,
+    "transcript": 1.5,
+    "coding": 2.0,
 }
 """Shares of the others' half of the training windows; 1 for kingdoms that are not listed."""
 

@@ -6,6 +6,7 @@ from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
+from h5py import Dataset
 
 from virnucpro.arrays import BoolArray, Float32Array, IntArray
 from virnucpro.classifier.quality import is_complex
@@ -27,12 +28,33 @@ from virnucpro.lab.training.draw import (
 from virnucpro.lab.training.genomes import Genome
 from virnucpro.sequences.windows import tile
 
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows `start` to `stop` of features in memory or in a file."""
+
+    features: Float32Array | Dataset
+    start: int
+    stop: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and of features."""
+        return self.stop - self.start, int(self.features.shape[1])
+
+    def __getitem__(self, rows: slice) -> Float32Array:
+        """Return a block of rows."""
+        stop = min(self.start + rows.stop, self.stop)
+        block: Float32Array = self.features[self.start + rows.start : stop]
+        return block
+
+
 _SHORT, _LONG = 2.5, 20
 """Limits of the numbers below, in windows."""
-_PIECES = (14, 300, 1200)
+_PIECES = (20, 300, 1200)
 """Short pieces for the cross-validation: per virus group, per kingdom of others, of bacteria, whose
 false calls decide the precision in a metagenome."""
-_RECORDS = (10, 120, 900)
+_RECORDS = (14, 120, 900)
 """The same for longer pieces."""
 _LONG_RECORDS = (5, 60, 300)
 """The same for the longest pieces."""
@@ -82,6 +104,20 @@ class TrainingWindows:
     tiled: Mapping[PieceKind, Tiled]
     classes: tuple[LengthClass, ...]
 
+    def gc_range(self) -> list[float]:
+        """Return the 1st and 99th percentile of the GC content of the training windows."""
+        shares = [
+            (crop.count(b"G") + crop.count(b"C"))
+            / max(1, sum(map(crop.count, (b"A", b"C", b"G", b"T"))))
+            for crop in self.crops.bases
+        ]
+        return [round(float(value), 4) for value in np.percentile(shares, [1, 99])]
+
+    def without_bases(self) -> "TrainingWindows":
+        """Return the windows without their bases; pieces keep theirs."""
+        tiled = {kind: replace(of_kind, windows=[]) for kind, of_kind in self.tiled.items()}
+        return replace(self, crops=replace(self.crops, bases=[]), tiled=tiled)
+
     def write(self, path: Path) -> None:
         """Write all windows as FASTA, atomically, in the order that `split` expects."""
         longer = (tiled.windows for tiled in self.tiled.values())
@@ -89,13 +125,13 @@ class TrainingWindows:
             for number, window in enumerate(chain(self.crops.bases, *longer)):
                 stream.write(b">%d\n%b\n" % (number, window))
 
-    def split(self, features: Float32Array) -> tuple[Float32Array, dict[PieceKind, Pieces]]:
+    def split(self, features: Float32Array | Dataset) -> tuple[Part, dict[PieceKind, Pieces]]:
         """Divide the features of all windows, (n, dim), into those of crops and of pieces."""
-        end = len(self.crops.bases)
-        crops, pieces = features[:end], {}
+        end = len(self.crops.genomes)
+        crops, pieces = Part(features, 0, end), {}
         for kind, tiled in self.tiled.items():
-            start, end = end, end + len(tiled.windows)
-            pieces[kind] = Pieces(tiled.pieces.groups, features[start:end], tiled.first)
+            start, end = end, end + int(tiled.first[-1])
+            pieces[kind] = Pieces(tiled.pieces.groups, Part(features, start, end), tiled.first)
         return crops, pieces
 
     def select(self, chosen: BoolArray) -> "TrainingWindows":
@@ -108,10 +144,10 @@ class TrainingWindows:
         InputError
             If no window for training of a class, or no piece, is chosen.
         """
-        end = len(self.crops.bases)
+        end = len(self.crops.genomes)
         crops, tiled = self.crops.select(chosen[:end]), {}
         for kind, of_kind in self.tiled.items():
-            start, end = end, end + len(of_kind.windows)
+            start, end = end, end + int(of_kind.first[-1])
             kept = of_kind.select(chosen[start:end])
             if len(set(kept.pieces.viral.tolist())) == 2:
                 tiled[kind] = kept

@@ -7,7 +7,7 @@ from virnucpro.lab.training.fit import accuracy_figures
 
 
 @pytest.fixture(scope="module")
-def figures():
+def everything():
     dice = np.random.default_rng(4)
     groups = [("virus", f"v{n % 8}") for n in range(160)]
     groups += [("plant", f"p{n % 5}") for n in range(100)] + [("fungi", "alone")] * 60
@@ -18,10 +18,24 @@ def figures():
         10_000: np.where(viral, 3.0, -3.0) + dice.normal(0, 1, len(groups)),
     }
     both = dict.fromkeys(logits, pieces)
-    folds = {name: number % 5 for number, name in enumerate(sorted({name for _, name in groups}))}
-    calibrated = calibrate(logits, both, LENGTH_CLASSES, folds, pytest.fail)
-    found = accuracy_figures(calibrated, both, 0.5, 1)
-    return found["cross_validation"]
+    names = sorted({name for _, name in groups})
+    folds = dict.fromkeys(logits, np.array([names.index(name) % 5 for _, name in groups]))
+    near = {bases: values + 20 * viral for bases, values in logits.items()}
+    calibrated = calibrate(logits, near, both, LENGTH_CLASSES, folds, pytest.fail)
+    return accuracy_figures(calibrated, both, 0.5, 1)
+
+
+@pytest.fixture(scope="module")
+def figures(everything):
+    return everything["cross_validation"]
+
+
+def test_relatives_that_score_higher_have_higher_figures(everything, figures):
+    assert everything["relatives"]["500"]["auroc"] > figures["500"]["auroc"] + 0.1
+    families = everything["families"]
+    assert sorted(families) == [f"v{number}" for number in range(8)]
+    seen = [one["relatives"]["500"] - one["unseen"]["500"] for one in families.values()]
+    assert np.mean(seen) > 0.2
 
 
 def test_each_figure_lies_in_its_interval(figures):

@@ -66,7 +66,7 @@ def test_a_bundle_states_how_many_pieces_of_unseen_groups_reach_high_log_odds():
     record, _, groups, viral = pieces(4_000)
     log_odds = np.where(viral, np.abs(record), record)
     classes = [
-        Calibrated(LengthClass(n, 1, 0), PlattLine(1, 0, 1.0, 0.0), record, log_odds)
+        Calibrated(LengthClass(n, 1, 0), PlattLine(1, 0, 1.0, 0.0), record, log_odds, log_odds)
         for n in (500, 1_250)
     ]
     drawn = {n: Pieces(groups, record[:, None], np.arange(4_001)) for n in (500, 1_250)}
