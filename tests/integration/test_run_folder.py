@@ -32,7 +32,7 @@ def gene(tmp_path_factory):
 def finished(tmp_path_factory, gene):
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16"]) == 0
-    RunDirectory(folder).logs.mkdir()
+    RunDirectory(folder).logs.mkdir(exist_ok=True)
     return take_apart(folder).root
 
 
@@ -333,7 +333,35 @@ def test_a_run_folder_of_an_older_version_is_refused_in_one_sentence(run, gene, 
     shutil.rmtree(run / "run")
     (run / "run.json").write_text(text)
     before = files_in(run)
-    for command in (["predict", gene, "-o", run, *option], ["status", run], ["report", run]):
+    commands = ["predict", gene, "-o", run, *option], ["status", run], ["report", run]
+    for command in (*commands, ["aggregate", run, "-o", run / "joined.h5"]):
         printed = called(*command, code=1).stderr
         assert f"{run} has a run of an older version of virnucpro" in printed
     assert files_in(run) == before
+
+
+def test_a_launch_that_an_older_version_wrote_is_refused_before_a_worker_starts(
+    tmp_path, gene, called
+):
+    (tmp_path / "in").mkdir()
+    for name in ("a.fa", "b.fa"):
+        shutil.copy(gene, tmp_path / "in" / name)
+    out = tmp_path / "out"
+    words = "launch", "--input-dir", tmp_path / "in", "-o", out, "--devices", "cpu:1"
+    called(*words, code=0)
+    for run in (out / "a.fa", out / "b.fa"):
+        text = (run / "run" / "run.json").read_text()
+        shutil.rmtree(run / "run")
+        (run / "run.json").write_text(text.replace('"schema_version": 9', '"schema_version": 8'))
+    before = files_in(out)
+    assert "launch.predictions.tsv" in before
+    printed = called(*words, code=1).stderr
+    assert printed.count("older version") == 1
+    assert f"{out / 'a.fa'} has a run of an older version" in printed
+    assert f"delete all such runs in {out} and" in printed
+    assert files_in(out) == before
+
+
+def test_the_folder_run_of_a_run_is_named(run, called):
+    printed = called("status", run / "run", code=1).stderr
+    assert f"Name the run folder, {run}." in printed
