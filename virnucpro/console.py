@@ -44,6 +44,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
+def described(error: BaseException) -> str:
+    """Return the type of an exception and its message, if any, in one safe line."""
+    return printable(f"{type(error).__name__}: {str(error).strip()}").removesuffix(": ")
+
+
 def shortened(name: str, longest: int = 200) -> str:
     """Return a name from an input file (such as a sequence's name), safe and short for messages.
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from virnucpro.console import described
 from virnucpro.errors import StoreError
 
 TSV_NAME: Final = "launch.tsv"
@@ -114,9 +115,7 @@ def read_table(path: Path, advice: str = "rerun the launch to rewrite it") -> di
             file["status"] = FileStatus(file["status"])
             _require_types(file, _FILE_VALUES)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise StoreError(
-            f"{path} is damaged ({type(error).__name__}: {error}): {advice}."
-        ) from error
+        raise StoreError(f"{path} is damaged ({described(error)}): {advice}.") from error
     return content
 
 

@@ -276,6 +276,14 @@ class RunDirectory:
         """Return all files and folders of the run, which may be missing or links."""
         return (self.machine, self.tracks, self.index, self.pt, *self._files)
 
+    def require_layout(self, old: str = "this one") -> None:
+        """Raise NotARunError, with the advice to delete `old`, if an older version made the run."""
+        if _is_older_run(self.root):
+            raise NotARunError(
+                f"{self.root} has a run of an older version of virnucpro, with another layout: use "
+                f"that version, choose another folder, or delete {old} and repeat the run."
+            )
+
     def require_regular_files(self) -> None:
         """Check that every existing file of the run is a regular file, and every folder its own.
 
@@ -288,11 +296,7 @@ class RunDirectory:
             If a folder, a log or the lock is a symbolic link: the program would change or delete
             files outside of the run.
         """
-        if _is_older_run(self.root):
-            raise NotARunError(
-                f"{self.root} has a run of an older version of virnucpro, with another layout: use "
-                "that version, choose another folder, or delete this one and repeat the run."
-            )
+        self.require_layout()
         own = (*self._files, self.lock, *self.launches.glob("????.json"))
         logs = [path for pattern in _LOGS for path in self.logs.glob(pattern)]
         _refuse_links(self, self.lock)

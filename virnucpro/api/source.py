@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, SupportsBytes, TypeAlias
 
-from virnucpro.console import CONTROL, shortened
+from virnucpro.console import CONTROL, described, shortened
 from virnucpro.errors import FingerprintError, InputError, UsageError, VirnucproError
 from virnucpro.run.job import inputs_of
 from virnucpro.sequences.entries import BlockStream, Input, OpenInput
@@ -89,7 +89,7 @@ def _errors_at(place: list[Any]) -> Iterator[None]:
     except Exception as error:
         where = "".join(form.format(one) for form, one in zip(_PLACE, place, strict=False) if one)
         raise InputError(
-            f"source{where}: cannot be read ({type(error).__name__}: {error}); repair or remove it"
+            f"source{where}: cannot be read ({described(error)}); repair or remove it"
         ) from error
 
 

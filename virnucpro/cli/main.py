@@ -59,8 +59,8 @@ _EPILOG: Final = """\
 Run virnucpro COMMAND --help for the options of one command.
 
 exit codes: 0 all sequences have a result | 1 failed | 2 partial: see missing.tsv and
-quarantine.tsv | 64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM: rerun the
-command with --resume
+quarantine.tsv | 64 wrong usage | 129, 130, 143 stopped by SIGHUP, SIGINT, SIGTERM
+or a scheduler's warning (143): rerun the command with --resume
 """
 
 
@@ -144,9 +144,10 @@ class _Parser(argparse.ArgumentParser):
             self._parses_intermixed = False
         if behind:
             parsed.behind = behind  # for commands with words of another program behind --
+        if unknown := [word for word in rest if word.startswith("-")]:
+            self.error(f"unknown option {' '.join(unknown)}")
         if rest:
-            problem = "unknown option" if rest[0].startswith("-") else "too many arguments:"
-            self.error(f"{problem} {' '.join(rest)}")
+            self.error(f"too many arguments: {' '.join(rest)}")
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:

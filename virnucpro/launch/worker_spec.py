@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from virnucpro.console import described
 from virnucpro.dispatch import BaseWorker
 from virnucpro.dispatch.worker import import_file
 from virnucpro.errors import UsageError
@@ -94,7 +95,7 @@ def load_worker(worker: str | type[BaseWorker]) -> type[BaseWorker]:
         )
     except Exception as error:
         raise UsageError(
-            f"worker {worker!r} cannot be imported ({type(error).__name__}: {error}). Give "
+            f"worker {worker!r} cannot be imported ({described(error)}). Give "
             "package.module:Class or path/to/file.py:Class."
         ) from error
     found = getattr(module, class_name, None)

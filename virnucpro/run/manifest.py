@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_origin
 
+from virnucpro.console import described
 from virnucpro.durable import write_file
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.extras import versions_of
@@ -267,13 +268,15 @@ def parse_manifest(run: RunDirectory) -> Manifest:
         hint = (
             "It is the output folder of launch: name the folder of a file in it."
             if is_launch(run.root)
+            else f"Name the run folder, {run.root.absolute().parent}."
+            if (run.root / run.run_json.name).is_file()
             else "Name the output folder of predict, embed or plan."
         )
         raise NotARunError(
             f"{run.root} is not a run of virnucpro: it has no {name}. {hint}"
         ) from None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = described(error)
         raise NotARunError(f"{run.run_json} cannot be read ({reason}). {_RESTORE}") from error
     if content.pop("sha256", None) != json_digest(content):
         raise NotARunError(

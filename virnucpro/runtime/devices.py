@@ -150,9 +150,9 @@ def parse_devices(
     Parameters
     ----------
     spec
-        ``auto`` (every visible GPU; without a GPU, one CPU worker), ``cpu``, ``cpu:N`` (N CPU
-        workers), ``cuda`` (every visible GPU), ``cuda:0,2`` or ``0,2`` (indices of visible GPUs),
-        ``GPU-...`` and ``MIG-...`` names.
+        ``auto`` (every visible GPU; without a GPU or with a torch without CUDA, one CPU worker),
+        ``cpu``, ``cpu:N`` (N CPU workers), ``cuda`` (every visible GPU), ``cuda:0,2`` or ``0,2``
+        (indices of visible GPUs), ``GPU-...`` and ``MIG-...`` names.
     environ
         The process's environment, with CUDA_VISIBLE_DEVICES.
     gpus
@@ -179,9 +179,10 @@ def parse_devices(
     named = spec not in {"auto", "cuda"}
     wanted = _split(rest if kind == "cuda" else spec, given) if named else []
     mask = inherited_mask(environ)
-    visible = visible_gpus(environ, gpus)
+    visible = {} if spec == "auto" and _torch_without_cuda() else visible_gpus(environ, gpus)
     if not visible and spec != "auto":
-        raise DeviceError(f"{given}: there is no GPU{_of_mask(mask)}; use --devices cpu.")
+        why = _why_unusable(environ, gpus) if mask else f"there is no GPU{_of_mask(mask)}"
+        raise DeviceError(f"{given}: {why}; use --devices cpu.")
     if wanted:
         return _choose(given, wanted, visible)
     return [Device("cuda", entry) for entry in visible] or [Device("cpu")]
@@ -253,7 +254,7 @@ def visible_gpus(
 def unused_gpus(
     environ: Mapping[str, str], *, useful: bool, gpus: Callable[[], Sequence[Gpu]] | None = None
 ) -> str:
-    """Return why a computation cannot use the GPUs of CUDA_VISIBLE_DEVICES.
+    """Return why a computation cannot use the GPUs of CUDA_VISIBLE_DEVICES or of the machine.
 
     Parameters
     ----------
@@ -264,23 +265,30 @@ def unused_gpus(
 
     Returns
     -------
-    A sentence; "" if the variable names no GPU, or one that can be used.
+    A sentence; "" if there is no GPU, or one that can be used.
     """
-    if not inherited_mask(environ):
-        return ""
-    given = f"{MASK_VARIABLE}={environ[MASK_VARIABLE]}"
+    mask = inherited_mask(environ)
     if not useful:
-        return f"{given} has no effect: this model computes on CPUs only"
-    if visible_gpus(environ, gpus):
+        given = f"{MASK_VARIABLE}={environ.get(MASK_VARIABLE)}"
+        return f"{given} has no effect: this model computes on CPUs only" if mask else ""
+    if not (_torch_without_cuda() if visible_gpus(environ, gpus) else mask):
         return ""
-    listed = (gpus or list_gpus)()
-    reasons = ["the NVIDIA driver lists no such GPU" if listed else "there is no NVIDIA driver"]
-    reasons += [f"torch {version} is a build without CUDA" for version in _torch_without_cuda()]
     return (
-        f"{given} names a GPU, but {' and '.join(reasons)}. CPUs compute, which can take days "
+        f"{_why_unusable(environ, gpus)}. CPUs compute, which can take days "
         "instead of minutes. In a container, pass the GPU on (apptainer --nv, docker --gpus); to "
         "use CPUs without this warning, give --devices cpu:N."
     )
+
+
+def _why_unusable(environ: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]] | None) -> str:
+    mask = environ.get(MASK_VARIABLE)
+    named = "this machine has" if mask is None else f"{MASK_VARIABLE}={mask} names"
+    reasons = [f"torch {version} is a build without CUDA" for version in _torch_without_cuda()]
+    if not visible_gpus(environ, gpus):
+        listed = (gpus or list_gpus)()
+        missing = "the NVIDIA driver lists no such GPU" if listed else "there is no NVIDIA driver"
+        reasons.insert(0, missing)
+    return f"{named} a GPU, but {' and '.join(reasons)}"
 
 
 def _torch_without_cuda() -> list[str]:

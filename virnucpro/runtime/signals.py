@@ -2,11 +2,11 @@
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 ECHO_S = 0.3
 """Seconds after a signal in which a second, identical signal is ignored."""
@@ -49,7 +49,7 @@ class _Request:
         now = time.monotonic()
         if self.signum is None and _in_import(frame):
             if signum in WARNINGS:  # by default, these signals have exit codes of their own
-                os._exit(StopRequested(signum).exit_code)
+                _exit(signum)
             signal.signal(signum, signal.SIG_DFL)
             signal.raise_signal(signum)
         elif self.signum is None:
@@ -76,8 +76,11 @@ def exit_on_warnings() -> None:
         signal.signal(signum, _exit)
 
 
-def _exit(signum: int, _frame: FrameType | None) -> None:
-    sys.exit(StopRequested(signum).exit_code)
+def _exit(signum: int, _frame: FrameType | None = None) -> NoReturn:
+    stop = StopRequested(signum)
+    with suppress(OSError):
+        os.write(2, f"[virnucpro] stopped ({stop}). Rerun the command.\n".encode())
+    os._exit(stop.exit_code)
 
 
 def _unhandled_warnings() -> list[signal.Signals]:

@@ -213,6 +213,19 @@ def test_an_exception_of_a_source_names_the_record_and_is_the_cause(
     assert list(own_temporary_folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("", "ValueError"), ("a\nb", r"ValueError: a\nb"), ("\x1b[2Jx", r"ValueError: \x1b[2Jx")],
+)
+def test_the_message_of_a_source_is_one_safe_line(message, shown):
+    with (
+        pytest.raises(InputError) as caught,
+        inputs_from(failing(ValueError(message))),
+    ):
+        pass
+    assert str(caught.value) == f"source, entry 2: cannot be read ({shown}); repair or remove it"
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
 def test_a_source_may_stop_the_program(stop):
     with pytest.raises(stop), inputs_from(failing(stop())):

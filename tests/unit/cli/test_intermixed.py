@@ -65,6 +65,7 @@ def test_wrong_usage_of_mixed_arguments_is_named(called):
         ("predict a.fa -o out -z b.fa", "unknown option -z"),
         ("predict a.fa -o out --forse b.fa", "unknown option --forse: did you mean --force?"),
         ("predict a.fa -q b.fa", "the following arguments are required: -o/--outdir"),
+        ("verify run -q other", "unknown option -q\n"),
         ("verify run --json other", "too many arguments: other"),
         ("bundle show mini --json other", "too many arguments: other"),
         ("predict", "the following arguments are required: FASTA, -o/--outdir"),

@@ -222,6 +222,7 @@ def plan_of(folder, gpus, worker, **options):
 def test_workers_have_their_gpus_numbers(monkeypatch, workers, files, mask, gpus, numbers, masks):
     available = [Gpu("GPU-a"), Gpu("GPU-b", ("MIG-1", "MIG-2")), Gpu("GPU-c")]
     monkeypatch.setattr("virnucpro.runtime.devices.list_gpus", lambda: available)
+    monkeypatch.setattr("virnucpro.runtime.devices._torch_without_cuda", list)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if mask is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)

@@ -32,6 +32,12 @@ def parse(spec, mask=None, gpus=NODE):
     return [str(device) for device in parse_devices(spec, environ(mask), lambda: gpus)]
 
 
+@pytest.fixture(autouse=True)
+def _torch_with_cuda(request, monkeypatch):
+    if "lacks_cuda" not in request.fixturenames:
+        monkeypatch.setattr("virnucpro.runtime.devices._torch_without_cuda", list)
+
+
 @pytest.mark.parametrize(
     ("mask", "gpus", "reason"),
     [
@@ -51,16 +57,49 @@ def test_a_gpu_that_is_allotted_but_not_usable_is_named(mask, gpus, reason):
     assert text.startswith(f"CUDA_VISIBLE_DEVICES={mask} has no effect: ") == bool(text)
 
 
-@pytest.mark.parametrize(("cuda", "named"), [("None", True), ("'12.8'", False)])
-def test_a_torch_without_cuda_is_named(cuda, named, tmp_path, monkeypatch):
+@pytest.fixture(params=[("None", True), ("'12.8'", False)], ids=["cpu build", "cuda build"])
+def lacks_cuda(request, tmp_path, monkeypatch):
+    """Return whether the torch of the test, which nobody may import, is a build without CUDA."""
+    cuda, lacks = request.param
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
     version = f"__version__ = '2.9.1+x'\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = None\n"
     (tmp_path / "torch" / "version.py").write_text(version)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    text = unused_gpus(environ("0"), useful=True, gpus=list)
-    assert ("torch 2.9.1+x is a build without CUDA" in text) == named
+    return lacks
+
+
+@pytest.mark.parametrize("gpus", [[], NODE])
+def test_a_torch_without_cuda_is_named(lacks_cuda, gpus):
+    text = unused_gpus(environ("0"), useful=True, gpus=lambda: gpus)
+    assert ("torch 2.9.1+x is a build without CUDA" in text) == lacks_cuda
+    assert ("NVIDIA driver" in text) == (not gpus)
+
+
+@pytest.mark.parametrize("mask", [None, "0,1,2,3"])
+def test_a_driver_lists_gpus_but_torch_is_the_cpu_build(lacks_cuda, mask):
+    assert parse("auto", mask) == (
+        ["cpu"] if lacks_cuda else ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
+    )
+    text = unused_gpus(environ(mask), useful=True, gpus=lambda: NODE)
+    given = "this machine has" if mask is None else f"CUDA_VISIBLE_DEVICES={mask} names"
+    assert text.startswith(f"{given} a GPU, but torch 2.9.1+x is a build") == lacks_cuda
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus", "reason"),
+    [
+        (None, [], "there is no GPU"),
+        ("", NODE, "there is no GPU in the inherited CUDA_VISIBLE_DEVICES=''"),
+        ("0", [], "CUDA_VISIBLE_DEVICES=0 names a GPU, but there is no NVIDIA driver"),
+        ("7", NODE, "CUDA_VISIBLE_DEVICES=7 names a GPU, but the NVIDIA driver lists no such GPU"),
+    ],
+)
+def test_the_reason_why_a_given_gpu_is_missing(mask, gpus, reason):
+    with pytest.raises(DeviceError) as caught:
+        parse("0", mask, gpus)
+    assert str(caught.value).startswith(f"--devices 0: {reason}")
 
 
 @pytest.mark.parametrize(

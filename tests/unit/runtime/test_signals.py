@@ -68,6 +68,21 @@ def test_a_stop_during_an_import_ends_the_process(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "", "")
 
 
+WARNED_AT_THE_START = """
+import os, signal
+from virnucpro.runtime.signals import exit_on_warnings
+
+exit_on_warnings()
+os.kill(os.getpid(), signal.SIGUSR2)
+"""
+
+
+def test_a_warning_at_the_start_of_the_program_is_named():
+    done = run(WARNED_AT_THE_START)
+    line = "[virnucpro] stopped (SIGUSR2). Rerun the command.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", line)
+
+
 ERROR_AFTER_STOP = """
 import os, signal
 from virnucpro.runtime.signals import StopRequested, stop_on_signals

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
+from virnucpro.console import described
 from virnucpro.encoders.base import View
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.plugin.interface import EncoderPlugin
@@ -133,9 +134,7 @@ def open_plugin(name: str) -> tuple[PluginConfig, EncoderPlugin] | None:
         plugin = found[0].load()()
         attributes = _attributes(plugin)
     except Exception as error:
-        raise BundleError(
-            f"{source}: cannot be loaded ({type(error).__name__}: {error}). {ADVICE}"
-        ) from error
+        raise BundleError(f"{source}: cannot be loaded ({described(error)}). {ADVICE}") from error
     return PluginConfig.read({"name": name, "package": owners[0], **attributes}, source), plugin
 
 
