@@ -95,13 +95,23 @@ def encoded_file_name(name: str) -> str:
 
 
 def sample_names(files: Sequence[str]) -> list[str]:
-    """Return the names of files without ``.fa.gz`` and the like, if they differ; else the names.
+    """Return different names for files with different paths; each is the beginning of an id.
 
-    White space is percent-encoded, as a name is the beginning of an id.
+    A name is the path below the common folder, without ``.fa.gz`` and the like, with ``_`` for
+    ``/``. If such names are equal, they keep ``.fa.gz``. White space and ``|`` are percent-encoded,
+    and ``/`` as well if names with ``_`` are equal.
     """
-    stems = [_SEQUENCE_FILE.sub("", name) for name in files]
-    names = stems if len({*stems}) == len(stems) else files
-    return [re.sub(r"\s", _percent_encoded, name) for name in names]
+    prefix = os.path.commonprefix(files)  # noqa: RUF071 - cut at its last /
+    paths = [file[prefix.rfind("/") + 1 :] for file in files]
+    stems = [_SEQUENCE_FILE.sub("", path) for path in paths]
+    flat = ([name.replace("/", "_") for name in names] for names in (stems, paths))
+    names = next((names for names in flat if len({*names}) == len(names)), paths)
+    return [re.sub(r"[\s|/]", _percent_encoded, name) for name in names]
+
+
+def as_word(name: str) -> str:
+    """Return a name with percent-encoded white space."""
+    return re.sub(r"\s", _percent_encoded, name)
 
 
 def _percent_encoded(match: re.Match[str]) -> str:

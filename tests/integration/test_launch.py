@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import random
+import re
 import signal
 import subprocess
 import time
@@ -389,27 +390,35 @@ def test_three_samples_with_the_contig_names_of_megahit_have_unique_ids(tmp_path
     """Equal ids are refused by CheckV and samtools faidx."""
     contigs = [part.partition("\n")[2] for part in small_fasta.read_text().split(">")[1:]]
     source = tmp_path / "in"
-    source.mkdir()
-    files = [source / f"s{number}.contigs.fa" for number in (1, 2, 3)]
+    files = [source / f"s{number}" / "final.contigs.fa" for number in (1, 2, 3)]
     for number, file in enumerate(files):
         order = contigs[number:] + contigs[:number]
         text = "".join(f">k141_{n} flag=1\n{bases}" for n, bases in enumerate(order))
+        file.parent.mkdir(parents=True)
         file.write_text(text)
     out, joined = tmp_path / "out", tmp_path / "joined"
     options = ["--devices", "cpu:1", "-q", "--prevalence", "0.5"]
-    assert main(["launch", "--input-dir", str(source), "-o", str(out), *options]) == 0
+    command = ["launch", "--input-dir", str(source)]
+    assert main([*command, "--pattern", "**/*.fa", "-o", str(out), *options]) == 0
     assert main(["predict", *map(str, files), "-o", str(joined), *options]) == 0
-    own = [f"{file.stem}|{name}" for file in files for name in ids_of(out / file.name / VIRUSES)]
+    runs = {f"{file.parent.name}_final.contigs": out / file.relative_to(source) for file in files}
+    own = [f"{sample}|{name}" for sample, run in runs.items() for name in ids_of(run / VIRUSES)]
     assert len(set(own)) == len(own) > len({name.partition("|")[2] for name in own})
     assert ids_of(out / f"launch.{VIRUSES}") == own
+    headers = (out / f"launch.{VIRUSES}").read_text()
+    fields = {*re.findall(" name=(.*) length=.* file=(.*) record=(.*)", headers)}
+    table = (out / "launch.predictions.tsv").read_text()
+    rows = [line.split("\t") for line in table.splitlines()]
+    assert len(fields) == len(own)
+    assert fields <= {(row[0], *row[16:18]) for row in rows}
     found = ids_of(joined / VIRUSES)
     assert len(set(found)) == len(found)
-    assert {name.partition("|")[0] for name in found} == {file.stem for file in files}
+    assert {name.partition("|")[0] for name in found} == {*runs}
     assert main(["rescore", str(joined), "--threshold", "0", "-q"]) == 0
     assert {*found} < {*ids_of(joined / VIRUSES)}
 
     on_top = {path.name for path in joined.iterdir()}
     assert on_top == {"predictions.tsv", VIRUSES, "regions.tsv", "report.html", "tracks", "run"}
-    assert {path.name for path in (out / files[0].name).iterdir()} == on_top - {"report.html"}
+    assert {path.name for path in runs["s1_final.contigs"].iterdir()} == on_top - {"report.html"}
     tracks = {path.name for path in (joined / "tracks").iterdir()}
     assert tracks == {"windows.tsv", "regions.bed", "regions.gff3", "scores.bedgraph"}

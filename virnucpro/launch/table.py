@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from virnucpro.console import counted, printable, sample_names, say, shortened
+from virnucpro.console import as_word, counted, printable, sample_names, say, shortened
 from virnucpro.durable import write_file
 from virnucpro.errors import StoreError
 from virnucpro.folder_lock import is_held
@@ -82,6 +82,7 @@ OUTPUTS_KEY: Final = "outputs"
 """Key of a worker's result: paths of the outputs of a file, by name."""
 
 _FILE: Final = b"file"
+_FILE_FIELD: Final = re.compile(rb" file=[^ \n]*")
 _GZIP_LEVEL: Final = 6
 
 
@@ -128,6 +129,7 @@ class MergedOutputs:
         """
         files = [file_cell(outcome.file, self._source) for outcome in results]
         samples = dict(zip(map(encoded, files), map(encoded, sample_names(files)), strict=True))
+        words = {encoded(file): encoded(as_word(file)) for file in files}
         for name, merged in MERGED_NAMES.items():
             sources = list(self._outputs(results, name))
             target = self._folder / merged
@@ -138,7 +140,7 @@ class MergedOutputs:
                 if name.endswith(".tsv"):
                     _join_tables(sources, stream)
                 else:
-                    _join_files([(samples[file], path) for file, path in sources], stream)
+                    _join_files([(samples[f], words[f], path) for f, path in sources], stream)
 
     def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
         """Yield for each result that has the output `name`: the name of its file, and the path."""
@@ -153,19 +155,24 @@ class MergedOutputs:
                 yield encoded(file_cell(outcome.file, self._source)), path
 
 
-def _join_files(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
-    """Write all entries; a sample and ``|`` before each id make the ids unique."""
-    packed = sources[0][1].suffix == ".gz"
-    lines_of_entry = 4 if ".fastq" in sources[0][1].suffixes else 0
+def _join_files(sources: Sequence[tuple[bytes, bytes, Path]], stream: IO[bytes]) -> None:
+    """Write all entries of sources: sample, file and path.
+
+    A sample and ``|`` before each id make the ids unique. The field `file` is replaced.
+    """
+    packed = sources[0][2].suffix == ".gz"
+    lines_of_entry = 4 if ".fastq" in sources[0][2].suffixes else 0
     target = (
         gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0) if packed else nullcontext(stream)
     )
     with target as joined:
-        for sample, path in sources:
+        for sample, file, path in sources:
+            field = b" file=" + file.replace(b"\\", rb"\\")
             with gzip.open(path) if packed else path.open("rb") as source:
                 for number, line in enumerate(source):
                     begins = number % lines_of_entry == 0 if lines_of_entry else line[:1] == b">"
-                    joined.write(line[:1] + sample + b"|" + line[1:] if begins else line)
+                    entry = line[:1] + sample + b"|" + line[1:]
+                    joined.write(_FILE_FIELD.sub(field, entry, 1) if begins else line)
 
 
 def _join_tables(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:

@@ -8,13 +8,12 @@ from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray, RealArray, slices
 from virnucpro.classifier.regions import Regions
-from virnucpro.console import sample_names
+from virnucpro.console import as_word, sample_names
 from virnucpro.durable import write_file
 from virnucpro.sequences.builder import repeated_values
 from virnucpro.sequences.index import SequenceIndex
@@ -28,7 +27,7 @@ _LINE: Final = 80
 _LETTERS_AT_ONCE: Final = _LINE << 13
 _FEW: Final = 10 * _LINE
 _GZIP_LEVEL: Final = 6
-_SPACE: Final = re.compile(r"\s")
+_STRETCH: Final = re.compile(r"\|provirus_\d+_\d+$")
 _MOST_ADDED: Final = 2
 """Number of parts that an id may have beside the name: sample, record."""
 
@@ -52,8 +51,8 @@ class RecordIds:
     """Unique ids of the records of a run: they do not depend on calls.
 
     The id of a record is its name; if another record has this name, ``sample|name``, where the
-    sample is the name of the file without ``.fa.gz`` and the like; if that is no unique id either,
-    ``sample|name|record`` with the number of the record in its file.
+    sample is one of `sample_names`; if that is no unique id either, ``sample|name|record`` with the
+    number of the record in its file. An id that a stretch of another record can have is not unique.
 
     The memory is about 30 bytes per record.
 
@@ -68,12 +67,20 @@ class RecordIds:
         self._samples = sample_names(index.input_names)
         self._n_added = np.zeros(index.n_records, np.uint8)
         hashes = np.empty(index.n_records, np.int64)
+        whole: dict[int, int] = {}  # hash of the id without its end, of records named as stretches
         changed = np.arange(index.n_records)
         while len(changed):
             for rows in blocks(len(changed)):
                 records = changed[rows]
-                hashes[records] = np.fromiter(map(hash, self.of(records)), np.int64, len(rows))
-            changed = np.concatenate([places for _, places in repeated_values(hashes)])
+                ids = self.of(records)
+                hashes[records] = np.fromiter(map(hash, ids), np.int64, len(rows))
+                ends = zip(records.tolist(), map(_STRETCH.search, ids), strict=True)
+                whole |= {record: hash(end.string[: end.start()]) for record, end in ends if end}
+            keys = np.array([*whole.values()], np.int64)
+            present = {*hashes[np.isin(hashes, keys)].tolist()}
+            stretches = np.array([record for record in whole if whole[record] in present], np.int64)
+            equal = [places for _, places in repeated_values(hashes)]
+            changed = np.unique(np.concatenate([stretches, *equal]))
             changed = changed[self._n_added[changed] < _MOST_ADDED]
             self._n_added[changed] += 1
 
@@ -247,7 +254,7 @@ def _write(path: Path, texts: Iterator[bytes]) -> None:
 
 def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:
     """Yield the header of each piece, without its first character."""
-    files = [_SPACE.sub(lambda space: quote(space[0]), name) for name in index.input_names]
+    files = list(map(as_word, index.input_names))
     for rows in blocks(len(pieces.record)):
         fields = {
             **pieces.fields(rows),

@@ -22,6 +22,7 @@ from virnucpro.bundles.bundle import find_bundle
 from virnucpro.encoders.composition.letters import UNKNOWN_CODON, codon_number
 from virnucpro.encoders.genes.genes import IS_STOP, UNIT, Genes, Scores, Spans, find_genes
 from virnucpro.encoders.weights.shapes import stored_tensors
+from virnucpro.report.extract import RecordIds
 from virnucpro.report.regions import sequence_ids, write_lines
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.cells import integers, named
@@ -86,7 +87,7 @@ def gene_bounds(genes: Genes) -> tuple[IntArray, IntArray]:
     return genes.left - stop * genes.reverse, genes.right + stop * ~genes.reverse
 
 
-def write_genes(path: Path, index: SequenceIndex, chosen: BoolArray) -> None:
+def write_genes(path: Path, ids: RecordIds, chosen: BoolArray) -> None:
     """Write the genes of the chosen records as GFF3 (1-based, inclusive), a line for each CDS.
 
     The score is the log-odds of the codons in nats. ``partial`` is 10 for a gene without its left
@@ -102,15 +103,15 @@ def write_genes(path: Path, index: SequenceIndex, chosen: BoolArray) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _lines(index, np.flatnonzero(chosen)))
+    write_lines(path, _lines(ids, np.flatnonzero(chosen)))
 
 
-def _lines(index: SequenceIndex, records: IntArray) -> Iterator[str]:
+def _lines(ids: RecordIds, records: IntArray) -> Iterator[str]:
     yield "##gff-version 3"
     for record in records.tolist():
-        [name] = sequence_ids(index, np.array([record]))
+        [name] = sequence_ids(ids, np.array([record]))
         n_before = 0
-        for offset, genes in genes_of_record(index, record):
+        for offset, genes in genes_of_record(ids.index, record):
             starts, ends = gene_bounds(genes)
             left = np.where(genes.reverse, genes.open3, genes.open5)
             right = np.where(genes.reverse, genes.open5, genes.open3)

@@ -1,7 +1,7 @@
 """Files of the stretches of records: BED, GFF3, and a bedGraph of window scores.
 
-BED, GFF3 and bedGraph name a sequence by the first word of its header, as samtools and IGV do.
-Records with equal names cannot be told apart in them; regions.tsv has their file and number.
+BED, GFF3 and bedGraph name a sequence by its id, see `RecordIds`: the first word of its header, as
+samtools and IGV do, if this word is unique.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from virnucpro.classifier.consensus import Status
 from virnucpro.classifier.regions import LEAST_WINDOWS, Regions, window_spans
 from virnucpro.classifier.run_scores import WindowBlocks, record_blocks
 from virnucpro.durable import write_file
-from virnucpro.sequences.index import SequenceIndex
+from virnucpro.report.extract import RecordIds
 from virnucpro.tables.cells import NA, decimals, integers, named
 from virnucpro.tables.write import blocks
 
@@ -26,18 +26,16 @@ _GFF3_SAFE: Final = "!$*+.:?@^_|-"
 _ATTRIBUTE_SAFE: Final = "!$*+.:?@^_|-/()[]{}<> "
 
 
-def region_names(
-    index: SequenceIndex, record: IntArray, start: IntArray, end: IntArray
-) -> list[str]:
-    """Return ``name:start-end`` of each stretch, 1-based and inclusive, as for samtools faidx.
+def region_names(ids: RecordIds, record: IntArray, start: IntArray, end: IntArray) -> list[str]:
+    """Return ``id:start-end`` of each stretch, 1-based and inclusive, as for samtools faidx.
 
     `record`, `start` and `end` are as in `Regions`.
     """
-    spans = zip(index.record_names(record), (start + 1).tolist(), end.tolist(), strict=True)
+    spans = zip(ids.of(record), (start + 1).tolist(), end.tolist(), strict=True)
     return [f"{name}:{start}-{end}" for name, start, end in spans]
 
 
-def write_bed(path: Path, index: SequenceIndex, regions: Regions) -> None:
+def write_bed(path: Path, ids: RecordIds, regions: Regions) -> None:
     """Write the viral stretches as BED (0-based, half open), without a header.
 
     The columns are those of BED6, the score being 1000 times the probability, then the windows, the
@@ -48,17 +46,17 @@ def write_bed(path: Path, index: SequenceIndex, regions: Regions) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _bed_lines(index, regions.select(regions.viral)))
+    write_lines(path, _bed_lines(ids, regions.select(regions.viral)))
 
 
-def _bed_lines(index: SequenceIndex, viral: Regions) -> Iterator[str]:
+def _bed_lines(ids: RecordIds, viral: Regions) -> Iterator[str]:
     for rows in blocks(len(viral.record)):
         part = viral.select(rows)
         cells = (
-            index.record_names(part.record),
+            ids.of(part.record),
             map(str, part.start.tolist()),
             map(str, part.end.tolist()),
-            region_names(index, part.record, part.start, part.end),
+            region_names(ids, part.record, part.start, part.end),
             (f"{1000 * share:.0f}" for share in np.nan_to_num(part.probability).tolist()),
             repeat(".", len(rows)),
             map(str, part.n_windows.tolist()),
@@ -69,40 +67,35 @@ def _bed_lines(index: SequenceIndex, viral: Regions) -> Iterator[str]:
         yield from map("\t".join, zip(*cells, strict=True))
 
 
-def write_gff3(path: Path, index: SequenceIndex, regions: Regions) -> None:
+def write_gff3(path: Path, ids: RecordIds, regions: Regions) -> None:
     """Write the viral stretches as GFF3 (1-based, inclusive), score: the probability.
 
     A stretch of a record with both kinds is a `proviral_region`, any other a `viral_sequence`, as
-    in the Sequence Ontology. Names and values are percent-encoded by the rules of GFF3 1.26. A name
-    that several records have is declared once, with the largest length.
+    in the Sequence Ontology. Names and values are percent-encoded by the rules of GFF3 1.26.
 
     Raises
     ------
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _gff3_lines(index, regions))
+    write_lines(path, _gff3_lines(ids, regions))
 
 
-def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
+def _gff3_lines(ids: RecordIds, regions: Regions) -> Iterator[str]:
     yield "##gff-version 3"
-    inserted = regions.in_both(index.n_records)[regions.record][regions.viral]
+    inserted = regions.in_both(ids.index.n_records)[regions.record][regions.viral]
     viral = regions.select(regions.viral)
-    lengths: dict[str, int] = {}
-    for rows in blocks(len(viral.record)):
-        records = viral.record[rows]
-        pairs = zip(
-            sequence_ids(index, records), index.record_lengths[records].tolist(), strict=True
-        )
-        for name, length in pairs:
-            lengths[name] = max(length, lengths.get(name, 0))
-    yield from (f"##sequence-region {name} 1 {length}" for name, length in lengths.items())
+    records = np.unique(viral.record)
+    for rows in blocks(len(records)):
+        lengths = ids.index.record_lengths[records[rows]].tolist()
+        for name, length in zip(sequence_ids(ids, records[rows]), lengths, strict=True):
+            yield f"##sequence-region {name} 1 {length}"
     for rows in blocks(len(viral.record)):
         part = viral.select(rows)
-        spans = region_names(index, part.record, part.start, part.end)
+        spans = region_names(ids, part.record, part.start, part.end)
         texts = (quote(name, safe=_ATTRIBUTE_SAFE) for name in spans)
         cells = (
-            sequence_ids(index, part.record),
+            sequence_ids(ids, part.record),
             repeat("virnucpro"),
             named(("viral_sequence", "proviral_region"), inserted[rows]),
             integers(part.start + 1),
@@ -127,12 +120,12 @@ def _gff3_lines(index: SequenceIndex, regions: Regions) -> Iterator[str]:
         yield from map("\t".join, zip(*cells, strict=False))  # repeat has no end
 
 
-def sequence_ids(index: SequenceIndex, records: IntArray) -> list[str]:
-    """Return the names of records by the rules of GFF3 for sequence names."""
-    return [quote(name, safe=_GFF3_SAFE) for name in index.record_names(records)]
+def sequence_ids(ids: RecordIds, records: IntArray) -> list[str]:
+    """Return the ids of records by the rules of GFF3 for sequence names."""
+    return [quote(name, safe=_GFF3_SAFE) for name in ids.of(records)]
 
 
-def write_bedgraph(path: Path, index: SequenceIndex, windows: WindowBlocks) -> None:
+def write_bedgraph(path: Path, ids: RecordIds, windows: WindowBlocks) -> None:
     """Write the score of each scored window of the records of at least 10 windows, as bedGraph.
 
     Neighbouring windows overlap by some bases, and a bedGraph must not: each overlap is cut in its
@@ -143,11 +136,12 @@ def write_bedgraph(path: Path, index: SequenceIndex, windows: WindowBlocks) -> N
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _bedgraph_lines(index, windows))
+    write_lines(path, _bedgraph_lines(ids, windows))
 
 
-def _bedgraph_lines(index: SequenceIndex, windows: WindowBlocks) -> Iterator[str]:
+def _bedgraph_lines(ids: RecordIds, windows: WindowBlocks) -> Iterator[str]:
     yield 'track type=bedGraph name="virnucpro score" viewLimits=0:1 autoScale=off'
+    index = ids.index
     bounds = index.record_first_window
     for first, last in record_blocks(index):
         counts = np.diff(bounds[first : last + 1])
@@ -164,7 +158,7 @@ def _bedgraph_lines(index: SequenceIndex, windows: WindowBlocks) -> Iterator[str
         )
         rows = np.flatnonzero(shown)
         columns = (
-            index.record_names(first + owner[rows]),
+            ids.of(first + owner[rows]),
             integers(starts[rows]),
             integers(ends[rows]),
             decimals(calls.score[rows]),

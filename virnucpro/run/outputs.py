@@ -190,13 +190,13 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
         write_table(target.published_results, PublishedResults, scores)
         write_table(target.published_consensus, PublishedConsensus, scores)
         written |= {target.published_results, target.published_consensus}
-    options = ExtractOptions(**manifest.extracts)
-    written.update(_write_region_files(target, scores))
+    options, ids = ExtractOptions(**manifest.extracts), RecordIds(scores.index)
+    written.update(_write_region_files(target, ids, scores))
     write_table(target.predictions, Predictions, scores)
-    written.update(_write_extracts(target, scores, options))
+    written.update(_write_extracts(target, ids, scores, options))
     if manifest.outputs.get("genes"):
         viral = (scores.calls.call == Call.VIRAL) | scores.provirus
-        write_genes(target.genes, scores.index, viral)
+        write_genes(target.genes, ids, viral)
         written.add(target.genes)
     for path in target.choices:
         if path not in written:
@@ -204,7 +204,7 @@ def write_tables(target: RunDirectory, manifest: Manifest, scores: RunScores) ->
 
 
 def _write_extracts(
-    target: RunDirectory, scores: RunScores, options: ExtractOptions
+    target: RunDirectory, ids: RecordIds, scores: RunScores, options: ExtractOptions
 ) -> Iterator[Path]:
     """Write the sequences of the chosen calls; yield the paths of the files.
 
@@ -212,9 +212,8 @@ def _write_extracts(
     are not in the index.
     """
     fastq = scores.index.has_qualities
-    ids = RecordIds(scores.index) if options.calls else None
     for number, call in enumerate(CALL_NAMES):
-        if ids is None or call not in options.calls:
+        if call not in options.calls:
             continue
         path = target.extract(call, fastq=fastq, compressed=options.compress)
         chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
@@ -378,7 +377,7 @@ def _count_by_name(codes: ByteArray, names: Sequence[str]) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
-def _write_region_files(target: RunDirectory, scores: RunScores) -> Iterator[Path]:
+def _write_region_files(target: RunDirectory, ids: RecordIds, scores: RunScores) -> Iterator[Path]:
     """Write regions.tsv, BED, GFF3 and bedGraph; yield their paths.
 
     Without a calibration only the bedGraph is written.
@@ -388,12 +387,12 @@ def _write_region_files(target: RunDirectory, scores: RunScores) -> Iterator[Pat
     OSError
         If a file cannot be written.
     """
-    index, regions = scores.index, scores.regions
-    write_bedgraph(target.scores_bedgraph, index, scores.windows)
+    regions = scores.regions
+    write_bedgraph(target.scores_bedgraph, ids, scores.windows)
     yield target.scores_bedgraph
     if regions is None:
         return
     write_table(target.regions, RegionTable, scores)
-    write_bed(target.regions_bed, index, regions)
-    write_gff3(target.regions_gff3, index, regions)
+    write_bed(target.regions_bed, ids, regions)
+    write_gff3(target.regions_gff3, ids, regions)
     yield from (target.regions, target.regions_bed, target.regions_gff3)

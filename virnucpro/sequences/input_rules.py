@@ -296,7 +296,8 @@ class InputNotes:
         if n_repeated:
             yield (
                 f"sequences with the name of an earlier sequence: {n_repeated:,} (first: "
-                f"{shortened(repeated)}). The columns file and record tell them apart"
+                f"{shortened(repeated)}). Tables have the order of the input. In the outputs of "
+                "predict, file and record distinguish them, and their ids begin with the sample"
             )
         if same := _repeated(inputs):
             yield (

@@ -1,5 +1,6 @@
 import gzip
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def test_the_column_file_has_the_names_of_the_launch(tmp_path):
     MergedOutputs(Path(), tmp_path).write(results)
     merged = (tmp_path / "launch.predictions.tsv").read_text()
     assert merged == "seq_name\tfile\tcall\n1\t1.fa\tviral\n2\t2.fa\tviral\n"
+
+
+def test_headers_have_the_names_of_the_launch(tmp_path):
+    """A join of launch.viruses.fasta and launch.predictions.tsv by file gives the same sequence."""
+    one = result(tmp_path, 1, fasta=">k1 name=k1 file=a.fa record=1\nAC\n")
+    MergedOutputs(Path(), tmp_path).write(
+        [replace(one, file="x/a 1.fa"), FileResult("b", one.status)]
+    )
+    merged = (tmp_path / "launch.viruses.fasta").read_text()
+    assert merged == ">x_a%201|k1 name=k1 file=x/a%201.fa record=1\nAC\n"
 
 
 def test_tables_of_other_columns_are_not_merged(tmp_path):

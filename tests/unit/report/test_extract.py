@@ -1,6 +1,7 @@
 """Files of called records: FASTA and FASTQ."""
 
 import gzip
+import os
 from pathlib import Path
 
 import dnaio
@@ -154,6 +155,12 @@ NAMES = {
     "b.fa.gz": ["k1", "k2", "k2", "a|k1"],
     "c/s.fa": ["k1"],
     "d/s.fa": ["k1", "only"],
+    "c/s.fna": ["k1"],
+    "c_s.fa": ["k1"],
+    "p.fa": ["b|c"] * 2,
+    "p|b.fa": ["c"] * 2,
+    "cut.fa": ["t", "t|provirus_5_9", "u|provirus_1_4", "u|provirus_5_9", "t|provirus_5"],
+    "t.fa": ["k1", "provirus_5_9", "k1"],
 }
 
 
@@ -163,12 +170,22 @@ NAMES = {
         (["a.fa"], "k1 k2 own"),
         (["a.fa", "b.fa.gz"], "a|k1|1 a|k2 own b|k1 b|k2|2 b|k2|3 b|a|k1"),
         (["b.fa.gz"], "k1 b|k2|2 b|k2|3 a|k1"),
-        (["c/s.fa", "d/s.fa"], "c/s|k1 d/s|k1 only"),
+        (["c/s.fa", "d/s.fa"], "c_s|k1 d_s|k1 only"),
+        (["PWD/c/s.fa", "PWD/d/s.fa"], "c_s|k1 d_s|k1 only"),
+        (["c/s.fa", "c/s.fna"], "s.fa|k1 s.fna|k1"),
+        (["d/s.fa", "c/s.fa", "c_s.fa"], "d%2Fs.fa|k1 only c%2Fs.fa|k1 c_s.fa|k1"),
+        (["p.fa", "p|b.fa"], "p|b|c|1 p|b|c|2 p%7Cb|c|1 p%7Cb|c|2"),
+        (
+            ["cut.fa"],
+            "t cut|t|provirus_5_9 u|provirus_1_4 u|provirus_5_9 t|provirus_5",
+        ),
+        (["t.fa", "d/s.fa"], "t|k1|1 provirus_5_9 t|k1|3 s|k1 only"),
     ],
 )
 def test_an_id_is_the_name_or_begins_with_the_sample(files, wanted, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for file in files:
+    files = [file.replace("PWD", str(tmp_path)) for file in files]
+    for file in map(os.path.relpath, files):
         text = "".join(f">{name}\nACGT\n" for name in NAMES[file]).encode()
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_bytes(gzip.compress(text) if file.endswith("gz") else text)

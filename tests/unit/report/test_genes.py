@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from virnucpro.report import genes as genes_module
+from virnucpro.report.extract import RecordIds
 from virnucpro.report.genes import write_genes
 from virnucpro.sequences.translation import reverse_complement
 
@@ -23,7 +24,7 @@ def phage():
 
 
 def written(path, index, chosen):
-    write_genes(path, index, np.array(chosen))
+    write_genes(path, RecordIds(index), np.array(chosen))
     header, *lines = path.read_text().splitlines()
     assert header == "##gff-version 3"
     return [line.split("\t") for line in lines]

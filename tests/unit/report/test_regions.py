@@ -5,6 +5,7 @@ import pytest
 
 from virnucpro.classifier.regions import Regions
 from virnucpro.classifier.run_scores import run_windows
+from virnucpro.report.extract import RecordIds
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
 from virnucpro.tables.columns import RegionTable
 from virnucpro.tables.write import write_table
@@ -60,26 +61,27 @@ def test_the_table_has_all_stretches_with_their_edges(index, regions, cover, sco
 
 
 def test_bed_has_the_viral_stretches_half_open(index, regions, tmp_path):
-    write_bed(tmp_path / "regions.bed", index, regions)
+    write_bed(tmp_path / "regions.bed", RecordIds(index), regions)
     rows = lines(tmp_path / "regions.bed")
     assert [row[:3] for row in rows] == [
-        ["a", "900", "2100"],
+        ["records|a|1", "900", "2100"],
         ["b|c;d=e,f%&", "0", "3300"],
-        ["a", "0", "300"],
+        ["records|a|4", "0", "300"],
     ]
-    assert rows[0][3:] == ["a:901-2100", "233", ".", "4", "4", "0.2333", "0.4667"]
+    assert rows[0][3:] == ["records|a|1:901-2100", "233", ".", "4", "4", "0.2333", "0.4667"]
 
 
 def test_gff3_is_read_by_gffutils(index, regions, tmp_path):
     gffutils = pytest.importorskip("gffutils", reason="pip install 'virnucpro[test]'")
     path = tmp_path / "regions.gff3"
-    write_gff3(path, index, regions)
+    write_gff3(path, RecordIds(index), regions)
     text = path.read_text().splitlines()
     assert text[0] == "##gff-version 3"
-    # A name that two records have is declared once; reserved characters are escaped.
-    assert text[1:3] == [
-        "##sequence-region a 1 3900",
+    # Records of one name have different ids; reserved characters are escaped.
+    assert text[1:4] == [
+        "##sequence-region records|a|1 1 3000",
         "##sequence-region b|c%3Bd%3De%2Cf%25%26 1 3300",
+        "##sequence-region records|a|4 1 3900",
     ]
     database = gffutils.create_db(str(path), ":memory:", merge_strategy="error")
     features = list(database.all_features(order_by="start"))
@@ -96,7 +98,7 @@ def test_a_bedgraph_has_a_value_a_window_without_overlap(index, cover, tmp_path)
     dice = np.random.default_rng(1)
     scores = [None if share < 0.02 else share for share in dice.random(index.n_items).tolist()]
     calls = run_windows(index, cover(index, scores))
-    write_bedgraph(tmp_path / "scores.bedgraph", index, calls)
+    write_bedgraph(tmp_path / "scores.bedgraph", RecordIds(index), calls)
     header, *rows = lines(tmp_path / "scores.bedgraph")
     assert header[0].startswith("track type=bedGraph ")
     assert len(rows) == np.isfinite(calls.score).sum() > 20
@@ -112,5 +114,5 @@ def test_a_bedgraph_has_a_value_a_window_without_overlap(index, cover, tmp_path)
 def test_records_of_nine_windows_have_no_track(index_records, cover, tmp_path):
     index = index_records([("short", "ACG" * 900)])
     calls = run_windows(index, cover(index, [0.5] * index.n_items))
-    write_bedgraph(tmp_path / "scores.bedgraph", index, calls)
+    write_bedgraph(tmp_path / "scores.bedgraph", RecordIds(index), calls)
     assert len(lines(tmp_path / "scores.bedgraph")) == 1

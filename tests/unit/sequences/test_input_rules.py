@@ -116,6 +116,7 @@ def test_each_kind_of_trouble_gives_one_warning(write, tmp_path):
     assert warnings[2].startswith("gaps (- and .) were removed: 6 from 2 sequences")
     assert warnings[3].startswith("sequences without a name: 2. They are called unnamed_N")
     assert warnings[4].startswith("sequences with the name of an earlier sequence: 10 (first: a)")
+    assert "columns" not in warnings[4]  # `embed` has no columns file and record
     assert warnings[5].startswith("inputs with the content of an earlier input: 1 (in.fa)")
     assert index.record_lengths[:5].tolist() == [2, 3, 3, 4, 5]
     assert index.record_status[3] == index.record_status[4] == RecordStatus.INVALID_LETTERS
