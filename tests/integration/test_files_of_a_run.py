@@ -84,6 +84,7 @@ def test_the_files_of_a_finished_predict(samples, tmp_path, called):
     assert files == OF_A_SAMPLE | OF_A_REPORT | OF_THE_WORKERS
 
 
+@pytest.mark.usefixtures("fonts")
 def test_every_reader_reads_a_finished_sample(run, samples, tmp_path, called):
     before = tables_in(run.root)
     called("verify", run.root, code=0)
