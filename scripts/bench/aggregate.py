@@ -54,6 +54,7 @@ def main() -> None:
     folder = arguments.folder
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as name:
         run = RunDirectory(Path(name))
+        run.machine.mkdir(parents=True, exist_ok=True)
         paths = [path for _, path in run.segments()] or write_segments(
             run, arguments.rows, arguments.dim, arguments.unit_rows
         )
