@@ -36,12 +36,12 @@ CASES = {
     "tokenisers": f"--sequences 20 --turns 1 --tokenizer {TOKENIZER}",
 }
 AFTER_TRAINING = {
-    "accuracy": "--labels {trained}/labels.tsv --exclude {trained}/exclude.bed "
+    "accuracy": "--labels {trained}/labels.tsv --split train --exclude {trained}/exclude.bed "
     "--lengths 2048 10000 --errors .05",
     "kmer_cross_validation": "--out {trained}",
-    "metagenome": "--labels {trained}/labels.tsv --contigs 60 --viral .2 --draws 2",
-    "oddities": "--labels {trained}/labels.tsv --worst 3",
-    "peers": "--labels {trained}/labels.tsv --pieces 5 20",
+    "metagenome": "--labels {trained}/labels.tsv --split train --contigs 60 --viral .2 --draws 2",
+    "oddities": "--labels {trained}/labels.tsv --split train --worst 3",
+    "peers": "--labels {trained}/labels.tsv --split train --pieces 5 20",
 }
 
 pytestmark = [pytest.mark.scripts, pytest.mark.timeout(600)]
@@ -103,7 +103,10 @@ def trained(run, genomes, tmp_path_factory):
     """Return the output folder of scripts/train_mini.py."""
     out = tmp_path_factory.mktemp("trained")
     folder = genomes / "genomes"
-    run(ROOT / "scripts/train_mini.py", "--genomes", folder, "--out", out, "--devices", "cpu:1")
+    run(
+        *(ROOT / "scripts/train_mini.py", "--genomes", folder, "--out", out),
+        *("--devices", "cpu:1", "--draws", "20000"),
+    )
     return out
 
 

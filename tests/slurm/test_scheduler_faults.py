@@ -12,9 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from programs import segments_in
 from samples import random_records
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
@@ -23,14 +23,6 @@ N_RECORDS = 4000  # some 12 s of one core
 ENOUGH = 5  # segments, of 64: the fault follows
 FAR = 10  # minutes
 CONCURRENT = 6  # cases, on two cores
-
-
-class Stamp(NamedTuple):
-    """Identifies one version of a segment file: a rewritten one differs."""
-
-    inode: int
-    mtime: int
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -54,10 +46,10 @@ class JobHistory:
     last: int
     merge: int
     logs: str
-    at_fault: dict[Path, Stamp] = field(default_factory=dict)
+    at_fault: dict[str, str] = field(default_factory=dict)
     state: str = ""
     partial: int = 0
-    merged: dict[Path, Stamp] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
 
 
 def cancel(cluster, job, run):
@@ -128,17 +120,12 @@ UNDISTURBED = Case("undisturbed", nothing, "")
 
 
 def committed(run):
-    """Return all segments of a run."""
-    stamps = {}
-    for path in run.glob("run/shards/rank-*/unit-*.h5"):
-        status = path.stat()
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        stamps[path] = Stamp(status.st_ino, status.st_mtime_ns, digest)
-    return stamps
+    """Return the digest of each segment of a run, by its name; the end of a run joins them."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in segments_in(run).items()}
 
 
-def unit_of(path):
-    return int(path.stem.removeprefix("unit-"))
+def unit_of(name):
+    return int(Path(name).stem.removeprefix("unit-"))
 
 
 def newest_plan(run):
@@ -259,9 +246,9 @@ def test_committed_segments_are_kept_and_the_others_computed(histories, case, di
     assert (history.last, history.merge) == (0, 0), history.logs
     end = committed(history.run)
     assert len(history.at_fault) >= ENOUGH
-    assert {path: end.get(path) for path in history.at_fault} == history.at_fault
-    assert {path: end.get(path) for path in history.merged} == history.merged
-    assert not newest_plan(history.run) & {unit_of(path) for path in history.merged}
+    assert {name: end.get(name) for name in history.at_fault} == history.at_fault
+    assert {name: end.get(name) for name in history.merged} == history.merged
+    assert not newest_plan(history.run) & {unit_of(name) for name in history.merged}
     assert difference_of(history.run, histories[UNDISTURBED.name].result().run) == []
 
 
