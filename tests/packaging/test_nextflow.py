@@ -60,7 +60,7 @@ def test_the_script_writes_the_outputs(process, root, tmp_path, on_path):
     values = {"sequences": "in.fa", "task.cpus": "2", "args": "--embeddings", "prefix": "s1"}
     run(rendered(process, "script", values), tmp_path, on_path)
     required = {name for name, (_, optional) in outputs(process).items() if not optional}
-    assert written(tmp_path, process) >= required | {"viral", "embeddings"}
+    assert written(tmp_path, process) >= required | {"viruses", "embeddings"}
     assert (tmp_path / "s1.predictions.tsv").read_text().count("\n") == 8
     assert not list(tmp_path.glob("s1.status.json"))
 
@@ -79,7 +79,7 @@ def test_sequences_of_fastq_inputs_are_outputs(process, root, tmp_path, on_path)
 def test_the_stub_writes_the_required_outputs(process, tmp_path, on_path):
     run(rendered(process, "stub", {"args": "", "prefix": "s1"}), tmp_path, on_path)
     required = {name for name, (_, optional) in outputs(process).items() if not optional}
-    assert written(tmp_path, process) == required | {"viral"}
+    assert written(tmp_path, process) == required | {"viruses"}
 
 
 def test_meta_yml_describes_every_output(process, meta):
