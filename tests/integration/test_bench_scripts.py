@@ -105,7 +105,7 @@ def trained(run, genomes, tmp_path_factory):
     folder = genomes / "genomes"
     run(
         *(ROOT / "scripts/train_mini.py", "--genomes", folder, "--out", out),
-        *("--devices", "cpu:1", "--draws", "20000"),
+        *("--devices", "cpu:1", "--draws", "5000"),
     )
     return out
 
