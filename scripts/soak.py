@@ -9,8 +9,8 @@ depends on the machine: a seed repeats the campaign, not its exact course.
     python scripts/soak.py --minutes 2
     python scripts/soak.py --tasks 3 --max-ranks 3
 
-With --tasks, each run is planned, computed by tasks of virnucpro work, some of them twice at once,
-and merged; whole tasks are also stopped and continued.
+With --tasks, each run is computed by tasks of virnucpro predict, of another number at each launch,
+some of them twice at once, and aggregated; whole tasks are also stopped and continued.
 """
 
 import argparse

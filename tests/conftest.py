@@ -337,7 +337,7 @@ def computing_here():
         in_process: bool = True
 
     class TaskInProcess(RankLaunch):
-        """What `work` starts."""
+        """What `predict --task` starts."""
 
         def _processes(self, task, shares, log):
             if len(self.devices) > 1:
@@ -349,7 +349,7 @@ def computing_here():
         with pytest.MonkeyPatch.context() as patch:
             for module in ("run_job", "commands.train_command", "commands.evaluate_command"):
                 patch.setattr(f"virnucpro.cli.{module}.Execution", InProcess)
-            patch.setattr("virnucpro.cluster.work.RankLaunch", TaskInProcess)
+            patch.setattr("virnucpro.compute.predict.RankLaunch", TaskInProcess)
             yield
 
     return computing

@@ -90,24 +90,6 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def file_server_time(folder: Path) -> float:
-    """Return the time of the file server in seconds since 1970, from a new link in `folder`.
-
-    The clock of this machine may differ from that of the file server.
-
-    Raises
-    ------
-    OSError
-        If the folder is not writable.
-    """
-    probe = temporary_beside(folder / "clock")
-    probe.symlink_to("clock")
-    try:
-        return os.lstat(probe).st_mtime
-    finally:
-        probe.unlink()
-
-
 def refuse_links(paths: Iterable[Path]) -> None:
     """Raise RunError if one of the files or folders is a symbolic link to a place elsewhere."""
     for path in paths:

@@ -1,11 +1,13 @@
-"""Lock that gives one process exclusive use of a folder."""
+"""Lock of a folder: one process uses it alone, or several as tasks that add files of their own."""
 
 import errno
 import fcntl
 import os
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 
 from virnucpro.durable import require_regular
@@ -14,17 +16,44 @@ from virnucpro.errors import NoLocksError, RunError, RunLockedError
 _WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL}
 """Errors of file systems without locks, such as Lustre without the mount option flock."""
 
+_LOOK_S, _LOOKS = 0.1, 20
+"""Seconds between two looks of a task at a lock that excludes it, and the number of looks."""
+
 _FLOCK = "hhqqi4x"
 """Format of the C struct ``flock`` on 64-bit Linux: type, whence, start, length, pid."""
-_WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-"""Request of a write lock on the whole file."""
+
+
+class Use(Enum):
+    """What a process does in a folder, as a lock: kind, first byte and number of bytes.
+
+    `TABLES` and any number of processes with `TASK` use a folder at once. No other use is shared.
+    """
+
+    ALONE = (fcntl.F_WRLCK, 0, 0)
+    """Write and remove any file: the whole lock file is locked."""
+    TABLES = (fcntl.F_WRLCK, 0, 1)
+    """Write the files of the folder that every process reads."""
+    TASK = (fcntl.F_RDLCK, 1, 1)
+    """Add files that no other process writes. Without file locks, this use needs no lock."""
+
+    @property
+    def request(self) -> bytes:
+        """Return the C struct of the request to lock."""
+        kind, first, n_bytes = self.value
+        return struct.pack(_FLOCK, kind, os.SEEK_SET, first, n_bytes, 0)
+
+
+_BY_TASKS = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 1, 1, 0)
+"""Request that every lock for `Use.TASK` refuses."""
 
 
 @contextmanager
-def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]:
+def folder_lock(
+    lock: Path, advice: str, *, held: bool = True, use: Use = Use.ALONE
+) -> Iterator[None]:
     """Lock a folder during the block. The kernel releases the lock when the process ends.
 
-    The lock file is removed at the end, so that a finished folder does not have it.
+    The lock file is removed at the end unless tasks use the folder: a finished folder has none.
 
     The lock is an open-file-description lock: it also works between hosts on a network file system.
     Child processes do not inherit the lock.
@@ -41,7 +70,7 @@ def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]
     Raises
     ------
     RunLockedError
-        If another process holds the lock; the function does not wait.
+        If another process holds a lock that excludes this one; only tasks wait, for 2 s.
     NoLocksError
         If the file system has no locks.
     RunError
@@ -49,34 +78,46 @@ def folder_lock(lock: Path, advice: str, *, held: bool = True) -> Iterator[None]
     OSError
         If the folder is not writable.
     """
-    if not held:
+    handle = -1
+    if held:
+        with suppress(*([NoLocksError] if use is Use.TASK else [])):
+            handle = _locked(lock, advice, use)
+    if handle < 0:
         yield
         return
-    handle = _locked(lock, advice)
     try:
         try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            if use is not Use.TASK:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             error.add_note(f"{lock} could not be written; the folder is unchanged")
             raise
         yield
     finally:
-        with suppress(OSError):  # the folder may be gone
-            if _is_current(handle, lock):
-                lock.unlink()
+        with suppress(OSError):  # the folder may be gone, or tasks use it
+            if use is not Use.TASK:
+                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, Use.ALONE.request)
+                if _is_current(handle, lock):
+                    lock.unlink()
         os.close(handle)
 
 
-def _locked(lock: Path, advice: str) -> int:
+def _locked(lock: Path, advice: str, use: Use) -> int:
     """Return the descriptor of the lock file, locked; another process may remove it before."""
+    patience = _LOOKS if use is Use.TASK else 0  # a process that ends locks the whole file
     while True:
         handle = _open(lock)
         try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, use.request)
             if _is_current(handle, lock):
                 return handle
         except BlockingIOError:
+            if patience > 0:
+                patience -= 1
+                time.sleep(_LOOK_S)
+                os.close(handle)
+                continue
             holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
             os.close(handle)
             raise RunLockedError(
@@ -104,10 +145,11 @@ def _is_current(handle: int, lock: Path) -> bool:
     return False
 
 
-def is_held(lock: Path) -> bool:
+def is_held(lock: Path, *, by_tasks: bool = False) -> bool:
     """Return whether a process holds the lock file `lock` now; the lock is not acquired.
 
-    The result is False on a file system without locks.
+    With `by_tasks`, only processes that use the folder as tasks or alone count. The result is False
+    on a file system without locks.
     """
     try:
         # O_NONBLOCK: if the path is a named pipe, `open` would wait for a writer.
@@ -115,7 +157,8 @@ def is_held(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WRITE_LOCK)
+        request = _BY_TASKS if by_tasks else Use.ALONE.request
+        answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, request)
     except OSError as error:
         if error.errno in _WITHOUT_LOCKS:
             return False

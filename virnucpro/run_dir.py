@@ -3,9 +3,9 @@
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from virnucpro.durable import (
     temporary_beside,
 )
 from virnucpro.errors import NotARunError
+from virnucpro.folder_lock import is_held
 from virnucpro.joined import members
 
 _LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
@@ -27,8 +28,8 @@ EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
 
 _SEGMENT = re.compile(r"unit-(\d{6,})\.h5")
 _SHARD = re.compile(r"rank-\d{4,}")
-_PART = re.compile(r"\d{4,}\.[0-9a-f]{8}")
-_ROUND = re.compile(r"(\d{4,})\.json")
+_ATTEMPT = re.compile(r"\d{4,}\.[0-9a-f]{8}")
+_LAUNCH = re.compile(r"\d{4,}\.json")
 
 
 _MACHINE: Final = "run"
@@ -39,6 +40,15 @@ _FIRST_VERSION: Final = 9
 
 class RunDirectory:
     """Paths of all files of a run in the folder `root`.
+
+    If several tasks compute the run, the object of one attempt of a task has the launches, shards
+    and logs of this attempt, which no other process writes, and all other paths of the run.
+
+    Parameters
+    ----------
+    attempt
+        Name of an attempt of a task, such as ``0007.1c9e03ab``; "" for a process that computes the
+        run alone.
 
     ::
 
@@ -71,27 +81,25 @@ class RunDirectory:
         run/budgets.json                largest batch per device that fits in memory
         run/virnucpro*_mqc.json         report of the tables for MultiQC
 
-    A run that several machines compute has in addition::
-
-        run/rounds/0001.json            units to compute, divided into strides
-        run/parts/0007.1c9e03ab/        attempt of task 7: a run folder that shares the index
-        run/claims/0001/0003/000123.0   link to the worker that computes unit 123 of stride 3
+        run/tasks/0007.1c9e03ab/        attempt of task 7: launches, shards and logs as above
+        run/tasks/0007.1c9e03ab/launch.json   record of its launch, as those in run.json
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, attempt: str = "") -> None:
         self.root = root
+        self.attempt = attempt
         self.machine = root / _MACHINE
+        self.tasks = self.machine / "tasks"
+        of_process = self.tasks / attempt if attempt else self.machine
+        self.launches = of_process / "launches"
+        self.launch_json = of_process / "launch.json"
+        self.shards = of_process / "shards"
+        self.logs = of_process / "logs"
         self.tracks = root / "tracks"
         self.lock = self.machine / "run.lock"
         self.index = self.machine / "index"
         self.next_index = self.machine / "index.next"
-        self.launches = self.machine / "launches"
-        self.shards = self.machine / "shards"
         self.segments_file = self.machine / "segments.bin"
-        self.logs = self.machine / "logs"
-        self.rounds = self.machine / "rounds"
-        self.parts = self.machine / "parts"
-        self.claims = self.machine / "claims"
         self.run_json = self.machine / _RUN_JSON
         self.status_json = self.machine / "status.json"
         self.budgets = self.machine / "budgets.json"
@@ -183,16 +191,26 @@ class RunDirectory:
     def segments(self) -> list[tuple[int, Path]]:
         """Return unit and path of each segment, sorted by unit, then path.
 
-        These are the segments in all shards of the run and of its parts, and the members of the
-        joined file; if its end is damaged, the file itself, as unit -1.
+        These are the segments in the shards of the run and of all tasks, and the members of the
+        joined file; if its end is damaged, the file itself, as unit -1. Of an attempt, they are its
+        own.
         """
         return sorted(self._all_segments())
 
     def has_segments(self) -> bool:
-        """Return whether the run or a part has a segment."""
+        """Return whether the run has a segment, or the attempt of a task."""
         return next(self._all_segments(), None) is not None
 
     def _all_segments(self) -> Iterator[tuple[int, Path]]:
+        processes = [self] if self.attempt else [self, *self.attempts()]
+        for shard in (shard for process in processes for shard in process.shard_folders()):
+            with os.scandir(shard) as entries:
+                for entry in entries:
+                    match = _SEGMENT.fullmatch(entry.name)
+                    if match and entry.is_file():
+                        yield int(match[1]), shard / entry.name
+        if self.attempt:
+            return
         try:
             for path in members(self.segments_file):
                 yield int(path.stem.removeprefix("unit-")), path
@@ -200,54 +218,35 @@ class RunDirectory:
             pass
         except OSError:  # who reads it as a segment meets the error
             yield -1, self.segments_file
-        for run in (self, *map(self.part, self.part_names())):
-            yield from run.own_segments()
 
-    def own_segments(self) -> Iterator[tuple[int, Path]]:
-        """Yield unit and path of each segment file in the shards of this folder, without parts."""
-        for shard in self.own_shards():
-            with os.scandir(shard) as entries:
-                for entry in entries:
-                    match = _SEGMENT.fullmatch(entry.name)
-                    if match and entry.is_file():
-                        yield int(match[1]), shard / entry.name
-
-    def own_shards(self) -> list[Path]:
-        """Return the shards in this folder, sorted; parts have shards of their own."""
+    def shard_folders(self) -> list[Path]:
+        """Return the shards that this process writes, sorted; those of other tasks do not count."""
         return [self.shards / name for name in _names(self.shards, _SHARD)]
 
     def copies(self, unit: int) -> list[Path]:
-        """Return the sorted paths of all segments of `unit` in the shards of this folder."""
+        """Return the sorted paths of the segments of `unit` in the `shard_folders`."""
         name = self.segment(0, unit).name
-        return [path for shard in self.own_shards() if (path := shard / name).is_file()]
+        return [path for shard in self.shard_folders() if (path := shard / name).is_file()]
 
-    def part(self, name: str) -> "RunDirectory":
-        """Return the run folder of a part, such as ``parts/0007.1c9e03ab``."""
-        return RunDirectory(self.parts / name)
+    def attempts(self) -> list["RunDirectory"]:
+        """Return the attempts of all tasks, sorted by task; empty if one process computes alone."""
+        return [RunDirectory(self.root, name) for name in _names(self.tasks, _ATTEMPT)]
 
-    def part_names(self) -> list[str]:
-        """Return the sorted names of all parts; empty if one machine computes the run."""
-        return _names(self.parts, _PART)
-
-    def round(self, number: int) -> Path:
-        """Return the path of the file of round `number`, counted from 1."""
-        return self.rounds / f"{number:04d}.json"
-
-    def round_claims(self, number: int) -> Path:
-        """Return the folder of the claims of round `number`; absent until a task works on it."""
-        return self.claims / f"{number:04d}"
-
-    def round_numbers(self) -> list[int]:
-        """Return the sorted numbers of all rounds."""
-        matches = (_ROUND.fullmatch(name) for name in _names(self.rounds, _ROUND))
-        return sorted(int(match[1]) for match in matches if match)
+    def new_attempt(self, task: int) -> "RunDirectory":
+        """Create the folder of a new attempt of a task, which no other process ever writes."""
+        attempt = RunDirectory(self.root, f"{task:04d}.{secrets.token_hex(4)}")
+        self.tasks.mkdir(exist_ok=True)
+        attempt.shards.parent.mkdir()
+        sync_folder(self.tasks)
+        sync_folder(self.machine)
+        return attempt
 
     def entries(self) -> list[str]:
         """Return the names in the run folder, except temporary files.
 
         The folder `machine` counts if it has more than a lock, `index.next` and temporary files.
         """
-        own = {path.name for path in (*self._files, self.index, self.next_index)}
+        own = {path.name for path in (*self._files, self.index, self.next_index, self.machine)}
         passing = {self.lock.name, self.next_index.name}
 
         def lasting(folder: Path) -> Iterator[Path]:
@@ -303,29 +302,10 @@ class RunDirectory:
         columns = (path for path in self.index.glob("*") if not path.is_dir())
         require_regular((*own, *logs, *columns))
 
-    def require_own_parts(self) -> None:
-        """Check that the folders and logs of all parts are their own, before files are removed.
-
-        Raises
-        ------
-        RunError
-            If one is a symbolic link. The index of a part is a link to that of the run.
-        """
-        for part in map(self.part, self.part_names()):
-            _refuse_links(part, part.root)
-
-    def require_own_claims(self, number: int) -> None:
-        """Check that the folders with the claims of a round are its own; claims are links.
-
-        Raises
-        ------
-        RunError
-            If one is a symbolic link.
-        """
-        root = self.round_claims(number)
-        refuse_links([root])
-        with suppress(FileNotFoundError), os.scandir(root) as entries:
-            refuse_links(Path(entry.path) for entry in entries if entry.is_symlink())
+    def require_own_attempts(self) -> None:
+        """Raise RunError for a link in the place of a folder or log of a task, before a removal."""
+        for attempt in self.attempts():
+            _refuse_links(attempt)
 
     def clear(self) -> None:
         """Remove all files of the run except the lock and the next run's index.
@@ -339,12 +319,10 @@ class RunDirectory:
             path.unlink(missing_ok=True)
         self.remove_history()
         self.remove_unit_files()
-        _remove_members(self.rounds, "*.json")
         _remove_members(self.tracks, "")
-        for part in self.part_names():
-            shutil.rmtree(self.parts / part)
-        _remove_members(self.parts, "")
-        shutil.rmtree(self.claims, ignore_errors=True)
+        for attempt in self.attempts():
+            shutil.rmtree(self.tasks / attempt.attempt)
+        _remove_members(self.tasks, "")
         shutil.rmtree(self.pt, ignore_errors=True)
         if self.index.exists() or self.index.is_symlink():
             self.index.rename(temporary_beside(self.index))
@@ -359,36 +337,43 @@ class RunDirectory:
 
     def remove_unit_files(self) -> None:
         """Remove the segments in the shards of this folder."""
-        for shard in self.own_shards():
+        for shard in self.shard_folders():
             _remove_members(shard, "unit-*.h5")
         _remove_members(self.shards, "")
 
     def remove_unfinished(self) -> None:
-        """Remove temporary files of killed processes. The caller must hold the run's lock."""
-        own = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
-        remove_unfinished(self.root, own.__contains__)
-        remove_unfinished(self.machine, own.__contains__)
-        remove_unfinished(self.tracks, own.__contains__)
-        shards = ((shard, _SEGMENT) for shard in self.own_shards())
-        for folder, name in (*shards, (self.launches, _ROUND)):
+        """Remove temporary files of killed processes: of the run, or of an attempt of a task.
+
+        The caller must hold the run's lock, or be the attempt.
+        """
+        if not self.attempt:
+            names = {path.name for path in (*self._files, self.index, self.next_index, self.pt)}
+            for folder in (self.root, self.machine, self.tracks):
+                remove_unfinished(folder, names.__contains__)
+        shards = ((shard, _SEGMENT) for shard in self.shard_folders())
+        for folder, name in (*shards, (self.launches, _LAUNCH)):
             if not folder.is_symlink():  # made after the check of `require_regular_files`
                 remove_unfinished(folder, name.fullmatch)
 
+    def remove_unfinished_of_tasks(self) -> None:
+        """Remove temporary files and new runs of killed tasks, unless a task works.
 
-def run_of_part(part: Path) -> Path | None:
-    """Return the folder of the run if `part` is the folder of one of its parts; else None."""
-    match part.parents[:3]:
-        case (_, _, run) if _PART.fullmatch(part.name):
-            return run
-    return None
+        The caller holds the lock. Tasks that begin meanwhile are not in the list of attempts.
+        """
+        attempts = self.attempts()
+        if attempts and not is_held(self.lock, by_tasks=True):
+            self.require_own_attempts()
+            for attempt in attempts:
+                attempt.remove_unfinished()
+            remove_unfinished(self.root, self.machine.name.__eq__)
 
 
 def _refuse_links(run: RunDirectory, *others: Path) -> None:
     """Raise RunError if a folder or log of the run, or one of `others`, is a symbolic link."""
-    shared = (run.launches, run.shards, run.logs, run.rounds, run.parts, run.claims, run.pt)
-    own = (run.machine, run.tracks, *shared, run.next_index, *run.claims.glob("*"))
+    folders = (run.machine, run.tracks, run.pt, run.next_index, run.tasks)
+    of_process = (run.shards.parent, run.launches, run.shards, run.logs, *run.shard_folders())
     logs = (path for pattern in _LOGS for path in run.logs.glob(pattern))
-    refuse_links((*others, *own, *run.own_shards(), *logs))
+    refuse_links((*others, *folders, *of_process, *logs))
 
 
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:

@@ -30,7 +30,6 @@ from soaking.signals import (
 )
 
 from virnucpro.errors import VirnucproError
-from virnucpro.run.part_states import LOST_S
 from virnucpro.run_dir import RunDirectory
 
 BUNDLES = ("mini-deep", "mini")
@@ -44,8 +43,8 @@ MAX_RESTARTS = 3
 
 _STOPPING = {signal.SIGTERM, signal.SIGINT}
 
-COPY_AFTER_S = 2
-"""Seconds after which a task computes a unit that another task holds."""
+_FREEZE_S = 4.0
+"""Maximum seconds for which a task is stopped."""
 
 _TWICE = 0.3
 """Probability that a second copy of a task runs at the same time."""
@@ -65,7 +64,7 @@ class Campaign:
     stops
         SIGSTOP is among them; ranks then have short deadlines.
     max_tasks
-        Maximum number of tasks of ``virnucpro work`` at once; 0: ``virnucpro predict``.
+        Maximum number of tasks of ``virnucpro predict`` at once; 0: no tasks.
     usual
         Seconds of the undisturbed run.
     worlds
@@ -152,9 +151,6 @@ def run_campaign(
     n_records = int(records * dice.uniform(0.75, 1.25))
     write_records(campaign.fasta, dice, n_records)
     _run_undisturbed(campaign)
-    if max_tasks:
-        words = ["--ranks", str(max_tasks * max_ranks), "--quiet"]
-        _require(campaign, "plan", *_job(campaign, campaign.run), *words)
     ledger = Ledger(campaign.run)
     most_launches = campaign.signals_left + 3
     while not campaign.problems:
@@ -229,8 +225,8 @@ def _launch(campaign: Campaign) -> int | None:
 
     Returns
     -------
-    The exit code that states whether the run is complete: of its only command, or of the merge
-    after several tasks; None if a command hung.
+    The exit code that states whether the run is complete: of its only command, or of the
+    aggregation after several tasks; None if a command hung.
     """
     ranks = campaign.dice.randint(1, campaign.max_ranks)
     commands = [_predict(campaign, campaign.run, ranks)]
@@ -250,21 +246,19 @@ def _launch(campaign: Campaign) -> int | None:
         for one in started:
             code = _end(campaign, one)
     if campaign.max_tasks and not campaign.problems:
-        code = _call(campaign, "merge", str(campaign.run.root), "--then-rescue", "--quiet")
-        if code not in {0, 2}:
-            campaign.problems.append(f"{campaign.run.root}: the merge ended with exit code {code}")
+        code = _call(campaign, "aggregate", str(campaign.run.root), "--quiet")
+        begun = campaign.run.run_json.exists()
+        if code not in ({0, 2} if begun else {1}):
+            campaign.problems.append(f"{campaign.run.root}: aggregate ended with exit code {code}")
     return code
 
 
 def _tasks(campaign: Campaign, ranks: int) -> list[list[str]]:
-    """Return the commands of all tasks of a round, some of them twice."""
+    """Return the commands of all tasks, some of them twice; each launch has another number."""
     dice, n_tasks = campaign.dice, campaign.dice.randint(1, campaign.max_tasks)
     numbers = [n for n in range(n_tasks) for _ in range(2 if dice.random() < _TWICE else 1)]
-    common = ["--devices", f"cpu:{ranks}", "--copy-after", str(COPY_AFTER_S), "--quiet"]
-    return [
-        ["work", str(campaign.run.root), "--task", f"{number}/{n_tasks}", *common]
-        for number in numbers
-    ]
+    command = _predict(campaign, campaign.run, ranks)
+    return [[*command, "--task", f"{number}/{n_tasks}"] for number in numbers]
 
 
 def _start(campaign: Campaign, stack: ExitStack, number: int, words: Sequence[str]) -> _Started:
@@ -293,7 +287,7 @@ def _signal_until_end(campaign: Campaign, started: Sequence[_Started]) -> None:
 def _signal(campaign: Campaign, session: int) -> SentSignal | None:
     dice = campaign.dice
     if campaign.max_tasks and dice.random() < _FREEZE:
-        return freeze_session(session, dice.uniform(0.0, 2.0 * COPY_AFTER_S))
+        return freeze_session(session, dice.uniform(0.0, _FREEZE_S))
     chosen = choose_signal(processes_of(session), dice, stops=campaign.stops)
     return chosen and send_signal(*chosen, session)
 
@@ -336,11 +330,6 @@ def end_problems(run: RunDirectory, code: int | None, sent: Sequence[SentSignal]
 def _check_complete_run(campaign: Campaign, ledger: Ledger) -> None:
     """Check the complete run; resume it once more and check that nothing changes."""
     run, problems = campaign.run, campaign.problems
-    if campaign.max_tasks and list(run.parts.rglob("*.tmp")):
-        # A task that was killed before its first heartbeat counts as working for this time; then
-        # a merge removes its temporary files.
-        time.sleep(LOST_S)
-        _require(campaign, "merge", str(run.root), "--quiet")
     campaign.rows = count_rows(run)
     if any(campaign.rows[1:4]):
         problems.append(f"rows of {run.root}: {campaign.rows}")

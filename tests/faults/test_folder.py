@@ -103,26 +103,24 @@ def test_a_lost_disk_is_not_replaced_by_a_new_folder(moment, disk, few_fasta, re
     assert list(small.iterdir()) == []
 
 
-@pytest.mark.parametrize("part", ["", "run/parts/0000.01234567"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "run",
-        "run/shards",
-        "run/shards/rank-0000",
-        "run/logs",
-        "run/logs/rank-0000.log",
-        "tracks",
-    ],
-)
+ATTEMPT = "tasks/0000.01234567"
+PLACES = [
+    *("run/run.lock", "run", "tracks"),
+    *("run/shards", "run/shards/rank-0000", "run/logs", "run/logs/rank-0000.log"),
+    *(f"run/{ATTEMPT}", f"run/{ATTEMPT}/shards", f"run/{ATTEMPT}/shards/rank-0000"),
+    *(f"run/{ATTEMPT}/logs", f"run/{ATTEMPT}/logs/rank-0000.log"),
+]
+
+
+@pytest.mark.parametrize("name", PLACES)
 def test_files_behind_links_out_of_the_run_are_unchanged(
-    part, name, copy_of_run, few_fasta, tmp_path, called
+    name, copy_of_run, few_fasta, tmp_path, called
 ):
-    path = copy_of_run / part / (name if name or part else "run/run.lock")
-    if part:
-        for folder in ("run/shards", "run/logs", "tracks"):
-            shutil.copytree(copy_of_run / folder, copy_of_run / part / folder)
+    path = copy_of_run / name
+    of_task = ATTEMPT in name
+    if of_task:
+        for folder in ("shards", "logs"):
+            shutil.copytree(copy_of_run / "run" / folder, copy_of_run / "run" / ATTEMPT / folder)
     elsewhere = tmp_path / "elsewhere"
     if not path.exists():  # a finished run has neither lock nor logs
         path.touch()
@@ -134,45 +132,40 @@ def test_files_behind_links_out_of_the_run_are_unchanged(
     before = content(tmp_path)
     again = ["predict", str(few_fasta), "-o", str(copy_of_run)]
     commands = [["verify", "--repair", str(copy_of_run)], [*again, "--force"]]
-    for command in commands if part else [*commands, [*again, "--resume"]]:
+    for command in commands if of_task else [*commands, [*again, "--resume"]]:
         assert f"{path} is a symbolic link" in called(*command, code=1).stderr
         assert content(tmp_path) == before
 
 
-@pytest.mark.parametrize("command", ["predict", "plan"])
-def test_a_link_in_the_place_of_a_new_index_is_refused(
-    command, few_fasta, copy_of_run, tmp_path, called
-):
+def test_a_link_in_the_place_of_a_new_index_is_refused(few_fasta, copy_of_run, tmp_path, called):
     (tmp_path / "elsewhere").mkdir()
     for folder in (copy_of_run, tmp_path / "new"):
         (folder / "run").mkdir(parents=True, exist_ok=True)
         (folder / "run" / "index.next").symlink_to(tmp_path / "elsewhere")
-        printed = called(command, few_fasta, "-o", folder, "--force", code=1).stderr
+        printed = called("predict", few_fasta, "-o", folder, "--force", code=1).stderr
         assert f"{folder / 'run' / 'index.next'} is a symbolic link" in printed
         assert (folder / "run" / "index.next").is_symlink()
 
 
-@pytest.mark.parametrize("part", ["", "run/parts/0000.01234567"])
-@pytest.mark.parametrize("name", ["run/shards/rank-old", "run/shards/rank-0007", "run/launches"])
+@pytest.mark.parametrize("of", ["", ATTEMPT])
+@pytest.mark.parametrize("name", ["shards/rank-old", "shards/rank-0007", "launches"])
 def test_files_behind_links_are_not_taken_for_unfinished_ones(
-    part, name, copy_of_run, few_fasta, tmp_path, called
+    of, name, copy_of_run, few_fasta, tmp_path, called
 ):
-    if part:
-        shutil.copytree(copy_of_run, tmp_path / "part")
-        (copy_of_run / part).parent.mkdir()
-        (tmp_path / "part").rename(copy_of_run / part)
+    if of:
+        shutil.copytree(copy_of_run / "run" / "shards", copy_of_run / "run" / of / "shards")
     elsewhere = tmp_path / "elsewhere"
     for thesis in ("thesis.7-00112233.tmp", "unit-000000.h5.7-00112233.tmp"):
         (elsewhere / thesis).mkdir(parents=True)
         (elsewhere / thesis / "chapter").write_text("of years")
-    path = copy_of_run / part / name
+    path = copy_of_run / "run" / of / name
     shutil.rmtree(path, ignore_errors=True)
     path.symlink_to(elsewhere)
     before = content(elsewhere)
     again = ["predict", str(few_fasta), "-o", str(copy_of_run)]
-    refused = name != "run/shards/rank-old"  # a name that no run has
-    for command in (["aggregate", copy_of_run], ["merge", copy_of_run], [*again, "--resume"]):
-        code = int(refused and (not part or command[0] == "merge"))
+    refused = name != "shards/rank-old"  # a name that no run has
+    for command in (["aggregate", copy_of_run], [*again, "--resume"]):
+        code = int(refused and (not of or command[0] == "aggregate"))
         printed = called(*command, code=code).stderr
         assert not code or f"{path} is a symbolic link" in printed
         assert content(elsewhere) == before

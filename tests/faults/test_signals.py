@@ -272,11 +272,12 @@ program.run()
     ("imported", "name"),
     [
         ("virnucpro.cli.main", "SIGUSR1"),
-        ("virnucpro.cluster.work", "SIGUSR2"),
-        ("virnucpro.cluster.work", "SIGXCPU"),
+        ("virnucpro.run.predict_job", "SIGUSR2"),
+        ("virnucpro.run.predict_job", "SIGXCPU"),
         ("virnucpro.cli.main", "SIGALRM"),
     ],
 )
 def test_a_schedulers_warning_during_the_imports_is_a_stop(imported, name):
-    done = run_captured(sys.executable, "-c", WARNED_IN_IMPORT, "work", "x", imported, name)
+    words = ("predict", "x", "-o", "y", "--task", "0/2")
+    done = run_captured(sys.executable, "-c", WARNED_IN_IMPORT, *words, imported, name)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr

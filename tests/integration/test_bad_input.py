@@ -220,16 +220,15 @@ def mixed(tmp_path):
     return path
 
 
-def test_a_planned_run_answers_the_same_records(mixed, tmp_path, tables, capsys, called):
+def test_a_task_answers_the_same_records(mixed, tmp_path, tables, called):
     one, many = tmp_path / "one", tmp_path / "many"
     warned = called("predict", mixed, "-o", one, "--devices", "cpu:1", "-q", code=0).stderr
-    assert main(["plan", str(mixed), "-o", str(many), "--ranks", "2", "--kind", "cpu", "-q"]) == 0
-    printed = capsys.readouterr().err
+    task = ("predict", mixed, "-o", many, "--task", "0/1", "--devices", "cpu:1", "-q")
+    printed = called(*task, code=0).stderr
     for kind in ("invalid_letters", "gaps (- and .) were removed", "sequences without a name"):
         assert kind in warned
         assert kind in printed
-    assert main(["work", str(many), "--task", "0/1", "--devices", "cpu:1", "-q"]) == 0
-    assert main(["merge", str(many), "-q"]) == 0
+    assert main(["aggregate", str(many), "-q"]) == 0
     assert [row["status"] for row in tables(many / "predictions.tsv")] == STATUSES
     for name in ("predictions.tsv", "tracks/windows.tsv", "viruses.fasta"):
         assert (many / name).read_bytes() == (one / name).read_bytes()
@@ -271,10 +270,9 @@ def test_a_run_without_a_score_fails_on_request(tmp_path, called):
     assert "scored: 1 too short. Sequences of fewer than 60 bases have no score" in printed
     assert "assumed" not in printed
     many = str(tmp_path / "many")
-    assert main(["plan", str(short), "-o", many, "--ranks", "1", "--kind", "cpu", "-q"]) == 0
-    assert main(["work", many, "--task", "0/1", *cpu]) == 0
-    assert main(["merge", many, "-q"]) == 0
-    assert main(["merge", many, "-q", "--fail-empty"]) == 1
+    assert main(["predict", str(short), "-o", many, "--task", "0/1", *cpu]) == 0
+    assert main(["aggregate", many, "-q"]) == 0
+    assert main(["aggregate", many, "-q", "--fail-empty"]) == 1
     launch = ["launch", "--input-dir", str(tmp_path / "in"), "-o", str(tmp_path / "out"), *cpu]
     assert main([*launch, "--fail-empty"]) == 1
     (tmp_path / "in" / "gene.fa").write_bytes(b">g\n%s\n" % GENE)

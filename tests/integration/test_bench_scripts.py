@@ -116,10 +116,6 @@ def test_a_script_runs(name, run, genomes):
     assert run(BENCH / f"{name}.py", *words)
 
 
-def test_one_table_of_the_simulation(run):
-    assert "## How many units" in run(BENCH / "simulate.py", "--only", "How many units")
-
-
 @pytest.mark.xdist_group("trained")
 @pytest.mark.parametrize("name", AFTER_TRAINING)
 def test_a_script_runs_after_a_training(name, run, trained):
@@ -135,5 +131,5 @@ def test_a_script_reads_a_cross_validation(words, run, trained):
 
 
 def test_every_script_has_a_case():
-    known = HELPERS | CASES.keys() | AFTER_TRAINING.keys() | {"simulate"}
+    known = HELPERS | CASES.keys() | AFTER_TRAINING.keys()
     assert {path.stem for path in BENCH.glob("*.py")} == known

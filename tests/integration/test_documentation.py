@@ -53,7 +53,7 @@ NOT_RUN = {
         ("scripts/slurm/README.md", text): SCHEDULER
         for text in (
             *("export SBATCH_ACCOUNT", "sbatch scripts/slurm/predict.sbatch", "squeue --me"),
-            *("virnucpro plan contigs.fa -o results/", "ls results/", "-o by-hand/", "-o one-job/"),
+            *("virnucpro submit --tasks 4", "ls results/", "by-hand/ --task auto", "-o one-job"),
             "sbatch --array=0-1",
         )
     },

@@ -11,9 +11,6 @@ from cases import slow
 from esm.model.esm2 import ESM2
 from esm_models import fair_esms_states
 
-from virnucpro.joined import remove
-from virnucpro.run_dir import RunDirectory
-
 pytestmark = pytest.mark.usefixtures("one_process")
 
 LENGTHS = [3, 50, 120, 7, 300, 50]
@@ -116,16 +113,3 @@ def test_further_formats_follow_the_choice_of_the_last_command(embed, checkpoint
     assert (folder / "embeddings.npy").exists()
     assert not (folder / "embeddings.pt").exists()
     assert not (folder / "embeddings.h5ad").exists()
-
-
-@pytest.mark.parametrize("named", [False, slow(True)])
-def test_other_machines_inherit_pooling_layers_and_lengths(embed, called, tmp_path, named):
-    run, encoder = tmp_path / "run", "mini-deep/protein"
-    options = ("--pooling", "max", "--layer", "0", "--max-length", "200", "--long", "truncate")
-    embed(run, *options)
-    ((_, segment), *_) = RunDirectory(run).segments()
-    remove(segment)
-    model = ("-b", encoder) if named else ()
-    called("rescue", run, *model, code=0)
-    called("work", run, "--devices", "cpu:1", *model, code=0)
-    called("merge", run, code=0)

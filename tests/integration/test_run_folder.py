@@ -305,7 +305,7 @@ def test_status_reports_a_run_that_reads_its_input(tmp_path, capsys):
     assert status(folder, capsys)["state"] == "complete"
 
 
-@pytest.mark.parametrize("command", ["aggregate", "merge", "rescore", "rescue"])
+@pytest.mark.parametrize("command", ["aggregate", "rescore"])
 def test_the_temporary_table_of_a_killed_process_is_removed(run, command):
     left = run / "windows.tsv.123-abcdef12.tmp"
     left.touch()

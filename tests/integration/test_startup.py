@@ -26,7 +26,7 @@ ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "xopen", "rich", "pynvml"}
 COMMANDS = [
     *("predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"),
-    *("plan", "work", "merge", "rescue", "submit", "cite", "completion"),
+    *("submit", "cite", "completion"),
     *("rescore", "report", "plot", "train", "evaluate", "launch"),
     *("bundle", "bundle fetch", "bundle import", "bundle verify"),
 ]
@@ -52,7 +52,6 @@ CASES = {
     "rescore": ("rescore {run}", ExitCode.PARTIAL, ENCODERS),
     "verify": ("verify {run}", ExitCode.PARTIAL, ENCODERS),
     "aggregate": ("aggregate {run}", ExitCode.PARTIAL, ENCODERS),
-    "work in a run of one machine": ("work {run}", ExitCode.FAILED, ENCODERS),
     "no such input": ("predict {new}.fa -o {new}", ExitCode.FAILED, ENCODERS),
     "a run that is there": ("predict {example} -o {run}", ExitCode.FAILED, ENCODERS),
 }
@@ -194,7 +193,7 @@ def test_runs_of_mini_never_import_torch(tmp_path):
 NEED_MODELS = {
     "bundle mini-deep": "predict {example} -b mini-deep -o {new}",
     "bundle mini-deep of launch": "launch --input-dir {folder} -b mini-deep -o {new}",
-    "bundle mini-deep of plan": "plan {example} -b mini-deep -o {new}",
+    "bundle mini-deep of a task": "predict {example} -b mini-deep --task 0/2 -o {new}",
     "bundle mini-deep of evaluate": (
         "evaluate --viral {example} --non-viral {fasta} -b mini-deep -o {new}"
     ),

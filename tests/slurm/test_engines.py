@@ -1,7 +1,6 @@
 """One test for all engines: a task is killed, and the tables are those of one process."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,19 +21,17 @@ OUTPUTS += ["--bundle", "mini-deep", "--no-fallback"]
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory):
-    """A planned run that takes long enough for a kill in the middle."""
-    folder = tmp_path_factory.mktemp("engines")
-    fasta, run = folder / "reads.fa", folder / "planned"
-    fasta.write_text(random_records(3000, seed=39))
-    assert main(["plan", str(fasta), "-o", str(run), "--ranks", "2", *OUTPUTS]) == 0
-    return run
+def fasta(tmp_path_factory):
+    """An input that takes long enough for a kill in the middle."""
+    path = tmp_path_factory.mktemp("engines") / "reads.fa"
+    path.write_text(random_records(3000, seed=39))
+    return path
 
 
 @pytest.fixture(scope="module")
-def alone(planned):
+def alone(fasta):
     """The run of one process, which has other units."""
-    run, fasta = planned.with_name("alone"), planned.with_name("reads.fa")
+    run = fasta.with_name("alone")
     assert main(["predict", str(fasta), "-o", str(run), "--devices", "cpu:1", *OUTPUTS]) == 0
     return run
 
@@ -44,30 +41,36 @@ ENGINES = [
     pytest.param("slurm", marks=pytest.mark.slurm),
     pytest.param("ray", marks=pytest.mark.ray),
 ]
-OPTIONS = {
-    "local": (),
-    "slurm": ("--merge-options=--mem=1200M", "--", "--mem=1200M"),
-    "ray": ("--", "num_cpus=1"),
-}
+OPTIONS = {"local": (), "slurm": ("--", "--mem=1200M", "--output=/dev/null"), "ray": ("--", "num_cpus=1")}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_killed_task_changes_no_table(engine, planned, alone, tmp_path, request):
+def test_a_killed_task_changes_no_table(engine, fasta, alone, tmp_path, request):
+    """Ray retries the task; with the other engines, the same command again computes the rest."""
     cluster = request.getfixturevalue("cluster") if engine == "slurm" else None
     run = RunDirectory(tmp_path / "run")
-    shutil.copytree(planned, run.root)
-    process = submit(run.root, engine, cluster.environment if cluster else os.environ)
-    if cluster:
-        printed = process.communicate(timeout=60)[0]
-    if engine == "ray":
-        kill_retried_task(run, 1, other=0)
-    else:
-        kill_task(run, 1)
-    if cluster:
-        code = cluster.until_over(printed.rpartition("merge2: job ")[2].strip())
-    else:
+    environment = cluster.environment if cluster else os.environ
+
+    def code_of(process, printed):
+        if cluster:
+            return cluster.until_over(printed.rpartition("aggregate: job ")[2].strip())
+        return process.returncode
+
+    process = submit(fasta, run.root, engine, environment)
+    printed = process.communicate(timeout=60)[0] if cluster else ""
+    kill_task(run, 1)
+    if not cluster:
         printed = process.communicate(timeout=100)[0]
-        code = process.returncode
+    code = code_of(process, printed)
+    if engine == "ray":
+        assert len([attempt for attempt in run.attempts() if number_of(attempt) == 1]) == 2
+    else:
+        assert code == 2, printed
+        kept = {path: path.stat().st_mtime_ns for _, path in run.segments()}
+        process = submit(fasta, run.root, engine, environment)
+        printed = process.communicate(timeout=100)[0]
+        code = code_of(process, printed)
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert code == 0, printed
     for name in TABLES:
         assert (run.root / name).read_bytes() == (alone / name).read_bytes(), name
@@ -75,10 +78,10 @@ def test_a_killed_task_changes_no_table(engine, planned, alone, tmp_path, reques
         assert (one["embeddings"][:] == other["embeddings"][:]).all()
 
 
-def submit(run, engine, environment):
+def submit(fasta, run, engine, environment):
     """Start ``virnucpro submit``; return the process."""
-    work = "--work-options=--devices cpu:1 --threads 1 --copy-after 1"
-    command = ["submit", run, "--engine", engine, "--tasks", TASKS, work, *OPTIONS[engine]]
+    command = ["submit", "--engine", engine, "--tasks", TASKS, "predict", fasta, "-o", run]
+    command += ["--devices", "cpu:1", "--threads", "1", *OUTPUTS, *OPTIONS[engine]]
     return subprocess.Popen(
         [sys.executable, "-m", "virnucpro", *map(str, command)],
         env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -88,24 +91,11 @@ def submit(run, engine, environment):
     )
 
 
-def kill_retried_task(run, number, other):
-    """Kill a task, and wait for its second part; the other task must not compute its units."""
-    stopped = wait_for(lambda: task_pids(run, other), f"task {other} did not start")
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        kill_task(run, number)
-        wait_for(lambda: len(part_names(run, number)) > 1, f"task {number} was not retried")
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
-
-
 def kill_task(run, number):
     """Kill a task with SIGKILL when it has computed a unit."""
 
     def computed():
-        return any(list(run.part(name).own_segments()) for name in part_names(run, number))
+        return any(attempt.segments() for attempt in run.attempts() if number_of(attempt) == number)
 
     wait_for(computed, f"task {number} computed nothing")
     pids = task_pids(run, number)
@@ -113,8 +103,8 @@ def kill_task(run, number):
     os.kill(min(pids), signal.SIGKILL)
 
 
-def part_names(run, number):
-    return [name for name in run.part_names() if name.startswith(f"{number:04d}.")]
+def number_of(attempt):
+    return int(attempt.attempt.partition(".")[0])
 
 
 def wait_for(condition, complaint):
@@ -132,11 +122,12 @@ def task_pids(run, number):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
+            program = (folder / "exe").readlink().name
             words = (folder / "cmdline").read_bytes().decode().split("\0")
             variables = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        ours = {"work", str(run.root)} <= {*words}
+        ours = {"predict", "--task", str(run.root)} <= {*words} and program.startswith("python")
         if ours and (f"{number}/{TASKS}" in words or f"SLURM_ARRAY_TASK_ID={number}" in variables):
             found.append(int(folder.name))
     return found

@@ -28,14 +28,10 @@ _GROUPS: Final = {
     "Look after a run": {
         "status": "print the progress of a run or launch",
         "verify": "check all files of a run for damage",
-        "aggregate": "write the outputs of a partial run, or join segments",
+        "aggregate": "write the tables of a run of several tasks or a partial run; join segments",
     },
     "Many machines": {
-        "plan": "prepare a run that several machines compute",
-        "submit": "start the tasks of a run on a cluster",
-        "work": "compute a part of a planned run on this machine",
-        "merge": "write the tables of a run that several machines compute",
-        "rescue": "begin a round for the missing units of such a run",
+        "submit": "compute a run with many tasks on a cluster",
     },
     "Models": {
         "bundle": "list, show, fetch, verify and move bundles",
@@ -164,8 +160,14 @@ class _Parser(argparse.ArgumentParser):
         names = self._names()
         known = self._option_string_actions
         empty = names is None and "" in words
+        is_value = False
         for word in words[: words.index("--")] if "--" in words else words:
+            if is_value:  # of an option before the name of a command
+                is_value = False
+                continue
             option, equals, value = word.partition("=")
+            is_value = names is not None and option in known and known[option].nargs is None
+            is_value &= not equals
             if option.startswith("--") and " " not in option and option not in known:
                 self.error(f"unknown option {option}{_nearest(option, known)}")
             empty = empty or (option.startswith("--") and equals == "=" and not value)
@@ -196,15 +198,14 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"virnucpro {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listed = [(group, *entry) for group, members in _GROUPS.items() for entry in members.items()]
-    first = [name for _, name, _ in listed if words[:1] == [name]]
-    for group, name, text in listed:
+    listed = [entry for members in _GROUPS.values() for entry in members.items()]
+    first = [name for name, _ in listed if words[:1] == [name]]
+    for name, text in listed:
         if first and name not in first:
             continue
         command = commands.add_parser(name, help=text)
         if name in words:
-            folder = "commands.cluster" if group == "Many machines" else "commands"
-            module = import_module(f"virnucpro.cli.{folder}.{name}_command")
+            module = import_module(f"virnucpro.cli.commands.{name}_command")
             command.description = module.__doc__
             module.add_options(command)
             command.set_defaults(run=module.run)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from virnucpro.run.job import Job
     from virnucpro.run.run import Outcome
+    from virnucpro.task import Task
 
 
 def add_job_options(
@@ -35,10 +36,35 @@ def run_job(arguments: argparse.Namespace, job_of: "Callable[..., Job]", declare
 
     job = job_of(arguments.inputs, **options.chosen(declared, arguments))
     execution = Execution(**options.chosen(Execution, arguments))
+    if execution.task:
+        return _run_task(job, execution, execution.task, quiet=arguments.quiet)
     with open_reporter(quiet=arguments.quiet, force=execution.force) as reporter:
         outcome = predict(job, execution, reporter)
         reporter.finish(outcome)
     return exit_code(outcome, arguments)
+
+
+def _run_task(job: "Job", execution: Execution, task: "Task", *, quiet: bool) -> ExitCode:
+    """Compute the units of one task; print how much of the run is done, and the next command."""
+    from virnucpro.compute.predict import compute_task
+
+    stopped = "Finished work is kept. Rerun the same command, here or elsewhere."
+    with open_reporter(quiet=quiet, if_stopped=stopped, resumable=stopped) as reporter:
+        outcome = compute_task(job, execution, task, reporter)
+        reporter.close()
+        if outcome.missing:
+            reporter.warn(
+                f"{outcome.missing:,} units of task {task} have no result: see the logs in "
+                f"{execution.outdir}/run/tasks, then rerun the command"
+            )
+    if not quiet:
+        say(
+            f"task {task}: {outcome.computed:,} units computed; "
+            f"{outcome.done:,} of {outcome.units:,} units of the run done"
+        )
+        when = "To" if outcome.done == outcome.units else "After the last task, to"
+        say(f"{when} write the tables: virnucpro aggregate {execution.outdir}")
+    return ExitCode.PARTIAL if outcome.missing else ExitCode.OK
 
 
 def exit_code(outcome: "Outcome", arguments: argparse.Namespace) -> ExitCode:

@@ -1,1 +1,1 @@
-"""One run on many machines: plan, tasks, merge, rescue, and the engines that start them."""
+"""Engines that start the tasks of a run on a cluster, and the aggregation after them."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from virnucpro.cluster.request import PARTIAL, Request, compute_rounds
+from virnucpro.cluster.request import PARTIAL, Request
 from virnucpro.errors import EngineError, UsageError
 from virnucpro.extras import require_extra
 from virnucpro.runtime.program import run_programs
@@ -19,17 +19,13 @@ class RayEngine:
     The cluster is that of the variable RAY_ADDRESS; without it, Ray starts one on this machine.
     """
 
-    def check(self, request: Request) -> None:
-        """Raise UsageError if Ray is not installed, or an option is invalid."""
-        _remote_task(dict(map(_option, request.engine_options)))
-
     def submit(self, request: Request) -> int:
-        """Run tasks in Ray and merges here, for all rounds; return the last merge's exit code.
+        """Run tasks in Ray and the aggregation here; return the exit code of the latter.
 
         Raises
         ------
         UsageError
-            As for `check`.
+            If Ray is not installed, or an option of a Ray task is invalid.
         EngineError
             If the cluster cannot be reached.
         """
@@ -38,21 +34,18 @@ class RayEngine:
         import ray  # noqa: PLC0415 - optional
 
         threads = ("--threads", str(given["num_cpus"])) if "num_cpus" in given else ()
-        commands = [request.task(number, *threads) for number in range(request.tasks)]
-
-        def run_tasks() -> None:
-            waiting = [task.remote(number, words) for number, words in enumerate(commands)]
-            ray.wait(waiting, num_returns=len(waiting))  # whatever failed is missing in the merge
-
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports statistics otherwise
         try:
             ray.init(ignore_reinit_error=True)
         except ConnectionError as error:
             raise EngineError(f"no answer from the Ray cluster: {error}") from error
         try:
-            return compute_rounds(request, run_tasks)
+            waiting = [task.remote(words, os.getcwd()) for words in request.numbered(*threads)]  # noqa: PTH109 - as text
+            ray.wait(waiting, num_returns=len(waiting))  # what failed is missing in the tables
         finally:
             ray.shutdown()
+        [code] = run_programs([request.aggregation], limit=1)
+        return code
 
 
 def _remote_task(given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - Ray is optional
@@ -66,11 +59,11 @@ def _remote_task(given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - Ray is opti
         raise UsageError(f"options of a Ray task: {error}") from error
 
 
-def _run_task(number: int, words: tuple[str, ...]) -> None:
-    """Run task `number` on the machine that Ray chose; an error makes Ray retry the task."""
-    [code] = run_programs([words], limit=1)
+def _run_task(words: tuple[str, ...], folder: str) -> None:
+    """Run a task on the machine that Ray chose; an error makes Ray retry the task."""
+    [code] = run_programs([words], limit=1, folder=folder)
     if code not in {0, PARTIAL}:
-        raise EngineError(f"task {number} ended with exit code {code}")
+        raise EngineError(f"a task ended with exit code {code}")
 
 
 def _option(word: str) -> tuple[str, Any]:

@@ -1,9 +1,9 @@
 """Compute a job from its inputs to its tables."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,18 +17,29 @@ from virnucpro.compute.preflight import (
 from virnucpro.compute.rank_launch import ExecutorMaker, RankLaunch
 from virnucpro.compute.rank_main import Share
 from virnucpro.encoders.registry import need_torch
-from virnucpro.errors import VirnucproError
+from virnucpro.errors import UsageError, VirnucproError
+from virnucpro.folder_lock import Use
 from virnucpro.run.coordinator_files import CoordinatorLog
-from virnucpro.run.creation import claimed, created, resumed
+from virnucpro.run.creation import (
+    claimed,
+    created,
+    created_by_task,
+    joined,
+    resumed,
+    usable_folder,
+)
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job, require_inputs
+from virnucpro.run.manifest import read_manifest
 from virnucpro.run.outputs import survey_segments, write_outputs
 from virnucpro.run.report import prepare_report
 from virnucpro.run.reporter import Reporter
-from virnucpro.run.run import Outcome
+from virnucpro.run.run import Outcome, run_lock
 from virnucpro.runtime.devices import Device, parse_devices
 from virnucpro.sequences.entries import total_bytes
 from virnucpro.sequences.partition import deal
+from virnucpro.store.coverage import missing_units
+from virnucpro.task import Task
 
 if TYPE_CHECKING:
     from virnucpro.compute.rank_encoder import Models
@@ -132,10 +143,7 @@ def run_on_ranks(
             if n_missing:
                 check_disk_space(run, job, coverage.missing)
                 used = devices[:n_missing]
-                shares = {
-                    rank: Share(tuple(deal(coverage.missing, rank, len(used))))
-                    for rank in range(len(used))
-                }
+                shares = _shares(coverage.missing, len(used))
                 launch = RankLaunch(run, job, used, execution, reporter, log)
                 has_time = executor_of is None and bool(run.manifest.calibration)
                 early = [prepare_report] if execution.report else []
@@ -179,3 +187,69 @@ def run_in_process(
     with CpuHeartbeat(progressed) as heartbeat:
         executor_of = partial(InProcessRank, models, heartbeat)
         return run_on_ranks(job, execution, reporter, device, executor_of)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """What a task has come to.
+
+    Attributes
+    ----------
+    computed, missing
+        Numbers of units that this attempt computed, and of those that the task still lacks.
+    done, units
+        Numbers of units of the run with a segment file of any task, and of all units.
+    """
+
+    computed: int
+    missing: int
+    done: int
+    units: int
+
+
+def compute_task(job: Job, execution: Execution, task: Task, reporter: Reporter) -> TaskOutcome:
+    """Compute the units of a task that have no valid segment; write no table.
+
+    The units of task K of N are those whose number is K modulo N. The run is created if there is
+    none. Any number of tasks work at once, each in a folder of its own; equal tasks do no harm.
+
+    Raises
+    ------
+    UsageError, InputError, RunError, DeviceError
+        As `predict`.
+    FingerprintError
+        If the folder has a run with other inputs or parameters.
+    WorkerError
+        If every rank failed and nothing was computed.
+    """
+    require_inputs(job.inputs)
+    if "-" in job.inputs:
+        raise UsageError("--task: each task reads the inputs, so standard input cannot be one")
+    report_unused_gpus(job, execution, reporter)
+    paths = usable_folder(job, execution)
+    if not paths.run_json.exists():
+        new = settled(job, execution)
+        devices = usable_devices(new, execution)
+        n_workers = task.count * len(devices)
+        created_by_task(new, execution, reporter, devices[0].kind, n_workers)
+    with run_lock(paths, lock=execution.lock, use=Use.TASK):
+        manifest = read_manifest(paths)
+        job = settled(job, execution, manifest)
+        devices = usable_devices(job, execution)
+        run = joined(manifest, job, execution, reporter)
+        own_units = range(task.number, run.n_units, task.count)
+        missing = missing_units(paths, own_units, run.bounds, manifest.fingerprint)
+        computed: set[int] = set()
+        if missing:
+            check_disk_space(run, job, missing)
+            attempt, used = run.of_attempt(task.number), devices[: len(missing)]
+            with CoordinatorLog(attempt.paths, reporter, execution.log_format) as log:
+                launch = RankLaunch(attempt, job, used, execution, reporter, log)
+                launch.run(_shares(missing, len(used)))
+            computed = {unit for unit, _ in attempt.paths.segments()}
+        done = {unit for unit, _ in paths.segments() if 0 <= unit < run.n_units}
+    return TaskOutcome(len(computed), len({*missing} - computed), len(done), run.n_units)
+
+
+def _shares(units: Sequence[int], n_ranks: int) -> dict[int, Share]:
+    return {rank: Share(tuple(deal(units, rank, n_ranks))) for rank in range(n_ranks)}

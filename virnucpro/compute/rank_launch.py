@@ -1,7 +1,6 @@
 """One launch of ranks: start them, schedule their units, record the results."""
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,18 +30,16 @@ from virnucpro.sequences.records import Alphabet
 ExecutorMaker: TypeAlias = Callable[[RankTask, Mapping[int, Share], CoordinatorLog], Executor]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RankLaunch:
     """One launch; the method `run` writes its plan, runs the ranks and records the results.
 
     Attributes
     ----------
     opened
-        The run, or the part of a run.
+        The run, or the attempt of a task in it.
     devices
         One device per rank.
-    status_seconds
-        Minimum seconds between two versions of status.json.
     """
 
     opened: Run
@@ -51,15 +48,11 @@ class RankLaunch:
     execution: Execution
     reporter: Reporter
     log: CoordinatorLog
-    status_seconds: float = 0.0
-    _beat: int = 0
-    _written: float = -math.inf
 
     def run(
         self,
         shares: Mapping[int, Share],
         executor_of: ExecutorMaker | None = None,
-        of_round: Sequence[int] = (),
     ) -> None:
         """Compute units in an executor; by default, start a process per device.
 
@@ -69,8 +62,6 @@ class RankLaunch:
             First units of each rank.
         executor_of
             Returns the executor of task, shares and log.
-        of_round
-            Open units of the round that this launch computes together with other tasks.
 
         Raises
         ------
@@ -80,11 +71,10 @@ class RankLaunch:
         task = rank_task(self.opened, self.job, self.devices, self.execution)
         plan = sorted(unit for share in shares.values() for unit in share.units)
         record = _freeze_plan(self.opened, plan, self.devices)
-        work = _workload(self.opened, of_round or plan, len(self.devices))
+        work = _workload(self.opened, plan, len(self.devices))
         on = self.devices if task.torch_device == "cuda" else [Device("cpu")]
         work = replace(
             work,
-            shared=bool(of_round),
             devices=", ".join(dict.fromkeys(map(str, on))),
             limit=scheduler_limit(len(self.devices), self.execution.threads),
         )
@@ -101,9 +91,10 @@ class RankLaunch:
         try:
             self._close(executor, record, started)
         finally:  # report that all ranks failed rather than that run.json cannot be written
-            resume = f"rerun with --resume{' instead of --force' * self.execution.force}"
-            again = "start the task again" if of_round else resume
-            _refuse_total_failure(self.opened, executor.statuses, again)
+            advice = f"rerun with --resume{' instead of --force' * self.execution.force}"
+            if self.opened.paths.attempt:
+                advice = "rerun the command"
+            _refuse_total_failure(self.opened, executor.statuses, advice)
 
     def _processes(
         self, task: RankTask, shares: Mapping[int, Share], log: CoordinatorLog
@@ -115,16 +106,16 @@ class RankLaunch:
             self.opened.paths.root,
             self.devices,
             threads=task.threads,
+            attempt=self.opened.paths.attempt,
             deadlines=self.execution.deadlines,
         )
         return RankScheduler(ranks, task, shares, self.execution, log)
 
     def _show(self, statuses: Mapping[int, WorkerStatus], *, running: bool = True) -> None:
-        run, now = self.opened.paths, time.monotonic()
-        if not running or now - self._written >= self.status_seconds:
-            self._beat, self._written = self._beat + 1, now
+        run = self.opened.paths
+        if not run.attempt:  # status.json is that of a process that computes the run alone
             try:
-                write_status(run, statuses, self._beat, running=running)
+                write_status(run, statuses, running=running)
             except OSError as error:
                 self.reporter.warn(f"{run.status_json} cannot be written: {error.strerror}")
         if running:
@@ -141,16 +132,16 @@ class RankLaunch:
         self.opened.paths.remove_unfinished()  # temporary files of killed ranks
         records = _rank_records(executor.statuses, executor.reports)
         record = replace(record, seconds={"ranks": seconds}, ranks=records)
-        self.opened.update(self.opened.manifest.with_launch(record))
+        self.opened.record(record)
 
 
 def _freeze_plan(run: Run, plan: Sequence[int], devices: Sequence[Device]) -> Launch:
-    """Write the plan file of a new launch, and add the launch to run.json; return the launch.
+    """Write the plan file of a new launch, and record the launch; return it.
 
     The plan file lists the units to compute. The list does not change while ranks commit units.
     """
     run.paths.launches.mkdir(exist_ok=True)
-    number = 1 + max((launch.number for launch in run.manifest.launches), default=0)
+    number = 1 if run.paths.attempt else run.manifest.next_launch
     with write_file(run.paths.launch(number)) as stream:
         stream.write(json.dumps({"units": list(plan)}).encode())
     launch = Launch(
@@ -158,8 +149,9 @@ def _freeze_plan(run: Run, plan: Sequence[int], devices: Sequence[Device]) -> La
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         devices=[str(device) for device in devices],
         n_units=len(plan),
+        attempt=run.paths.attempt,
     )
-    run.update(run.manifest.with_launch(launch))
+    run.record(launch)
     return launch
 
 
@@ -173,7 +165,7 @@ def _workload(run: Run, plan: Sequence[int], workers: int) -> Workload:
         rows=rows,
         workers=workers,
         protein=index.spec.alphabet is Alphabet.PROTEIN,
-        resumed=rows < index.n_rows,
+        resumed=rows < index.n_rows and not run.paths.attempt,
         model=Path(str(run.manifest.parameters["bundle"])).name,
     )
 
@@ -226,8 +218,8 @@ def _rank_records(
     return records
 
 
-def _refuse_total_failure(run: Run, statuses: Mapping[int, WorkerStatus], again: str) -> None:
-    """Raise an error if every rank failed and no unit is committed; `again` is its advice.
+def _refuse_total_failure(run: Run, statuses: Mapping[int, WorkerStatus], advice: str) -> None:
+    """Raise an error if every rank failed and no unit is committed.
 
     Raises
     ------
@@ -243,5 +235,5 @@ def _refuse_total_failure(run: Run, statuses: Mapping[int, WorkerStatus], again:
         raise WorkerError(
             f"all workers ({len(statuses)}) failed before the first unit was computed. Worker "
             f"{rank}: {status.reason.rstrip('.')}. See {run.paths.log(rank)}, correct the error, "
-            f"and {again}."
+            f"and {advice}."
         )

@@ -2,34 +2,22 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 
-from virnucpro.compute.claims import Claims, claim_copies, claim_units
 from virnucpro.compute.encoder_pass import UnitTokens, taken_ahead
 from virnucpro.compute.rank_encoder import Models
-from virnucpro.compute.rank_main import (
-    Assignment,
-    RankChannel,
-    RankTask,
-    Share,
-    UnitProgress,
-    UnitSource,
-)
+from virnucpro.compute.rank_main import Assignment, RankChannel, RankTask, Share, UnitProgress
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.device import device_name, torch_threads
 from virnucpro.run.coordinator_files import step_log
-from virnucpro.runtime.signals import call_on_stop
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment
 from virnucpro.store.writer import SegmentWriter, ShardWriter
-
-_LOOK_S = 0.5
-"""Maximum seconds between a stop signal and its effect while a rank waits."""
 
 
 class RankLoop:
@@ -72,9 +60,7 @@ class RankLoop:
         self._done = share.rows_before
         self._total = self._done + sum(len(self._rows(unit)) for unit in share.units)
         results.progress(self._done, self._total)
-        self._taken: set[int] = set()
-        self._stopping = False
-        self._computed, self._busy = 0, 0.0
+        self._computed = 0
         self._device = device_name(task.torch_device)
         self._learnt = dict(task.learnt.get(self._device, {}))
         self._embedder = RowEmbedder(task, index, self._learnt, models)
@@ -97,14 +83,11 @@ class RankLoop:
         ):
             self._try_first()
             for assignment, prefetched in assignments:
-                self._taken.add(assignment.unit)
                 if self._is_committed(assignment):
                     self._done += len(self._rows(assignment.unit))
                     self._report_committed(assignment.unit)
                     continue
-                began = time.perf_counter()
                 self._compute(assignment, prefetched, writer)
-                self._busy += time.perf_counter() - began
                 self._computed += 1
         self._results.progress(self._done, self._done)
         filling = self._embedder.filling
@@ -146,27 +129,8 @@ class RankLoop:
 
         The tokens are the future result of `RowEmbedder.tokenise` in another thread.
         """
-        share = self._share.of_round
         wait = partial(self._wait_for_unit, writer)
-        if share is None:
-            source: UnitSource = iter(self._results.ask, None)
-            yield from taken_ahead(source, self._preparation, wait)
-            return
-        call_on_stop(self._stop_soon)
-        claims = Claims(share)
-        units = claim_units(share, claims, _order(self._share))
-        yield from taken_ahead(self._of_round(units), self._preparation, wait)
-        text = f"rank {self._rank}: every unit has a worker; waits for those of others"
-        self._log.write("waiting", text)
-        # Not ahead: the search would wait for the next copy while this one is computed.
-        copies = claim_copies(share, claims, self._taken, self._unit_seconds, self._wait)
-        yield from ((copy, None) for copy in self._of_round(copies))
-
-    def _of_round(self, units: Iterable[int]) -> UnitSource:
-        for unit in units:
-            if self._stopping:
-                return
-            yield Assignment(unit, self._share.findings.of_task(unit))
+        yield from taken_ahead(iter(self._results.ask, None), self._preparation, wait)
 
     def _preparation(self, assignment: Assignment) -> Callable[[], list[UnitTokens]] | None:
         """Return the function that tokenises a unit in advance; None if that is not allowed."""
@@ -177,7 +141,7 @@ class RankLoop:
         return partial(self._embedder.tokenise, unit, self._rows(unit))
 
     def _is_committed(self, assignment: Assignment) -> bool:
-        """Return whether a shard of this folder has a valid segment of a unit."""
+        """Return whether a rank of this process has committed a unit."""
         task = self._task
         found = valid_segment(task.run, assignment.unit, self._bounds, task.fingerprint)
         return found is not None
@@ -187,22 +151,6 @@ class RankLoop:
         writer.flush()
         self._results.progress(self._done, self._done)
         self._results.mark(())
-
-    def _unit_seconds(self) -> float:
-        """Return the mean seconds per unit of this process; 0 before its first unit."""
-        return self._busy / max(1, self._computed)
-
-    def _wait(self, seconds: float) -> None:
-        """Wait for the claims of other workers, with a heartbeat at each look."""
-        self._results.progress(self._done, max(self._done, self._total))
-        until = time.monotonic() + seconds
-        while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._results.mark(())
-            time.sleep(min(left, _LOOK_S))
-
-    def _stop_soon(self) -> None:
-        """End after the current unit: the supervisor kills the process if this takes too long."""
-        self._stopping = True
 
     def _compute(
         self,
@@ -244,14 +192,3 @@ class RankLoop:
 
     def _rows(self, unit: int) -> range:
         return range(int(self._bounds[unit]), int(self._bounds[unit + 1]))
-
-
-def _order(share: Share) -> list[int]:
-    """Return the own units of a rank of a round in order; those in which it died come last.
-
-    A unit of another stride in which the rank died is included.
-    """
-    found = share.findings
-    spans = (*found.seen, *found.suspects, *(span for span, _ in found.isolated))
-    units = dict.fromkeys((*share.units, *(span.task for span in spans)))
-    return sorted(units, key=lambda unit: bool(found.of_task(unit)))

@@ -6,15 +6,14 @@ the import, so torch is imported inside functions, after the mask is set, for en
 
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from virnucpro.bundles.manifest import Classifier
-from virnucpro.compute.claims import RoundShare
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.run_dir import RunDirectory
@@ -80,11 +79,6 @@ class Assignment(NamedTuple):
     prefetch: bool = True
 
 
-UnitSource: TypeAlias = Iterator[Assignment]
-"""Source from which a rank takes one unit after the other: its coordinator, or the claims of a
-round. To take a unit may wait."""
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """The units that one rank computes first in one attempt, and what it must know about them.
@@ -101,16 +95,12 @@ class Share:
     prefetch
         Whether a second thread may tokenise the next unit. False once a rank has died in this
         launch: the rows of a death in a second thread are not known.
-    of_round
-        Round that the rank computes together with ranks of other machines; None if one machine
-        computes the run.
     """
 
     units: tuple[int, ...]
     rows_before: int = 0
     findings: Findings = field(default_factory=Findings)
     prefetch: bool = True
-    of_round: RoundShare | None = None
 
 
 class RankChannel(Protocol):

@@ -214,13 +214,16 @@ class RankScheduler:
             self._log.rank_failed(
                 status, f"failed permanently; {len(left):,} of its units are left"
             )
-        elif share.of_round is None and self._queue.is_over(rank):
+        elif self._queue.is_over(rank):
             self._log.rank_failed(status, "all of its units are committed")
         else:
-            share = replace(share, findings=after, prefetch=False)
-            if share.of_round is None:
-                share = replace(share, units=tuple(left), rows_before=self.reports.rows(rank))
-            self._shares[rank] = share
+            self._shares[rank] = replace(
+                share,
+                units=tuple(left),
+                rows_before=self.reports.rows(rank),
+                findings=after,
+                prefetch=False,
+            )
             self._log.rank_failed(status, f"{_NEXT_STEP[action]} in {delay:g} s")
             self._ranks.respawn_worker(rank, (self.reports.task, self._shares), delay)
 

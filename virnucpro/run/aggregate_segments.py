@@ -12,10 +12,10 @@ from virnucpro.run_dir import RunDirectory
 from virnucpro.store.aggregate import RowNames, write_embeddings
 from virnucpro.store.coverage import Coverage, Survey, survey
 
-_IN_RUN: Final = "run/shards/rank-*/unit-*.h5"
+_IN_SHARDS: Final = "shards/rank-*/unit-*.h5"
 _JOINED: Final = RunDirectory(Path()).segments_file
 _PATTERNS: Final = (
-    *("unit-*.h5", "rank-*/unit-*.h5", _IN_RUN, f"run/parts/*/{_IN_RUN}"),
+    *("unit-*.h5", "rank-*/unit-*.h5", f"run/{_IN_SHARDS}", f"run/tasks/*/{_IN_SHARDS}"),
     *(_JOINED.name, str(_JOINED)),
 )
 

@@ -15,7 +15,6 @@ from typing import Any, Self, TypeAlias
 from virnucpro.console import output_failure
 from virnucpro.durable import write_file
 from virnucpro.encoders.batching import is_fitted
-from virnucpro.owner import process_name
 from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
@@ -139,15 +138,8 @@ class CoordinatorLog:
         )
 
 
-def write_status(
-    run: RunDirectory, statuses: Mapping[int, WorkerStatus], beat: int = 0, *, running: bool
-) -> None:
+def write_status(run: RunDirectory, statuses: Mapping[int, WorkerStatus], *, running: bool) -> None:
     """Write status.json atomically: the status of each rank, and whether ranks are `running`.
-
-    Parameters
-    ----------
-    beat
-        Number of this version of the file in the launch.
 
     Raises
     ------
@@ -156,10 +148,8 @@ def write_status(
     """
     content = {
         "running": running,
-        "beat": beat,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "process": process_name(),
         "ranks": {str(rank): _plain(status) for rank, status in statuses.items()},
     }
     with write_file(run.status_json, lasting=False) as stream:

@@ -1,5 +1,6 @@
 """Claim, creation and resume of a run folder."""
 
+import errno
 import json
 import math
 import shutil
@@ -13,29 +14,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from virnucpro.durable import output_folder, refuse_inputs
+from virnucpro.durable import output_folder, refuse_inputs, sync_folder, temporary_beside
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.pooling import PoolingPlan
 from virnucpro.encoders.registry import config_of, need_torch
-from virnucpro.errors import RunExistsError
+from virnucpro.errors import FingerprintError, RunExistsError
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.execution import Execution
 from virnucpro.run.input_check import InputStamps, current_digests, is_unchanged
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
-from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, opened, put_index_in_place, run_lock
-from virnucpro.run_dir import RunDirectory, is_run, run_of_part
+from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.runtime.devices import Kind
 from virnucpro.sequences.index import SequenceIndex, build_index
 from virnucpro.sequences.records import Alphabet
 
+_CACHED_S: Final = 65.0
+"""Seconds until a file of another machine is visible: network file systems cache absent names."""
+_LOOK_S: Final = 0.5
 _UNITS_WANTED: Final = 64
-_UNITS_A_WORKER: Final = 64
-"""Units of each worker of a planned run: in the simulation, 30 hold twice the idle time of 60."""
 _LEAST_ROWS: Final = 32
-_LEAST_PLANNED_ROWS: Final = 256
 _SLOW: Final = {"rows": 2_048, "positions": 131_072}
 _FAST: Final = {"rows": 8_192, "positions": 1_048_576}
 _MOST_TOKENS: Final = 16_384
@@ -66,18 +66,14 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
     NotARunError
         If the run to resume cannot be read.
     RunLockedError
-        If another process works in the folder, or a run with working parts would be replaced.
+        If another process works in the folder.
     """
-    paths = RunDirectory(execution.outdir)
-    inputs = (Path(name) for name in job.inputs if name != "-")
-    refuse_inputs((*inputs, *_model_files(job)), paths.places(), f"the run in {paths.root}")
-    paths.require_regular_files()
-    _refuse_foreign_folder(paths)
+    paths = usable_folder(job, execution)
     made = _make_folder(paths)
     with run_lock(paths, lock=execution.lock):
         try:
             if execution.force:
-                refuse_live_parts(paths, "replace the run")
+                paths.require_own_attempts()
             paths.remove_unfinished()
             exists = paths.run_json.exists() and not execution.force
             manifest = read_manifest(paths) if exists else None
@@ -95,6 +91,16 @@ def claimed(job: Job, execution: Execution) -> Iterator[Manifest | None]:
                 paths.lock.unlink(missing_ok=True)
                 paths.machine.rmdir()
                 paths.root.rmdir()
+
+
+def usable_folder(job: Job, execution: Execution) -> RunDirectory:
+    """Return the run folder of a job, after checks that need no lock; errors as `claimed`."""
+    paths = RunDirectory(execution.outdir)
+    inputs = (Path(name) for name in job.inputs if name != "-")
+    refuse_inputs((*inputs, *_model_files(job)), paths.places(), f"the run in {paths.root}")
+    paths.require_regular_files()
+    _refuse_foreign_folder(paths)
+    return paths
 
 
 def _make_folder(run: RunDirectory) -> bool:
@@ -119,15 +125,9 @@ def _model_files(job: Job) -> Iterator[Path]:
 
 
 def _refuse_foreign_folder(run: RunDirectory) -> None:
-    """Raise RunExistsError if the folder is neither empty nor a run, or is a part of a run."""
+    """Raise RunExistsError if the folder is neither empty nor a run."""
     if run.root.exists() and not run.root.is_dir():
         raise RunExistsError(f"{run.root} is a file. Choose another output folder.")
-    whole = run_of_part(run.root.absolute())
-    if whole is not None and is_run(whole):
-        raise RunExistsError(
-            f"{run.root} is a part of the run {whole}, which belongs to one of its tasks. Choose "
-            "another output folder."
-        )
     entries = run.entries()
     if entries and not is_run(run.root):
         name, shown = run.run_json.relative_to(run.root), ", ".join(entries[:3])
@@ -147,7 +147,7 @@ def created(
     execution: Execution,
     reporter: Reporter,
     kind: Kind = "cpu",
-    workers: int | None = None,
+    workers: int = 1,
 ) -> Run:
     """Create a run in a claimed folder; an old run in the folder is removed.
 
@@ -159,7 +159,7 @@ def created(
     kind
         Kind of devices; it determines the unit size of a new run. A resumed run keeps its units.
     workers
-        Number of workers for which the run is planned; None if one machine computes the run.
+        Number of workers of all tasks; 1 if one process computes the run, with any number.
 
     Raises
     ------
@@ -185,9 +185,49 @@ def created(
     return Run.of(run, manifest, SequenceIndex.open(run.index))
 
 
-def new_manifest(
-    job: Job, index: SequenceIndex, kind: Kind, workers: int | None = None
-) -> Manifest:
+def created_by_task(
+    job: Job, execution: Execution, reporter: Reporter, kind: Kind, workers: int
+) -> None:
+    """Create the run of an array unless another task is faster; all tasks make equal runs.
+
+    A task builds the run in a folder of its own, and renames this folder. Parameters and errors are
+    those of `created`, and `RunExistsError` if the folder has the rest of another process.
+    """
+    paths = RunDirectory(execution.outdir)
+    building = RunDirectory(temporary_beside(paths.machine))
+    with output_folder(paths.root):
+        building.machine.mkdir(parents=True)
+    try:
+        created(job, replace(execution, outdir=building.root), reporter, kind, workers)
+        building.machine.rename(paths.machine)
+        sync_folder(paths.root)
+    except OSError as error:
+        taken = error.errno in {errno.ENOTEMPTY, errno.EEXIST}
+        if _appears(paths.run_json, _CACHED_S if taken else 0.0):
+            return  # that of another task, which may have removed the folder of this one
+        if not taken:
+            raise
+        raise RunExistsError(
+            f"{paths.machine} has no run.json: another process begins a run, or was killed. Delete "
+            "this folder if no process works there, then rerun the command."
+        ) from error
+    finally:
+        shutil.rmtree(building.root, ignore_errors=True)
+        with suppress(OSError):
+            paths.root.rmdir()  # if it is empty: no run has begun
+
+
+def _appears(path: Path, seconds: float) -> bool:
+    """Return whether a file is or appears in its place within some time."""
+    until = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def new_manifest(job: Job, index: SequenceIndex, kind: Kind, workers: int = 1) -> Manifest:
     """Return the manifest of a new run; `kind` and `workers` are as for `created`."""
     return Manifest(
         command=job.command,
@@ -248,17 +288,51 @@ def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Report
         If an input or the index cannot be read.
     """
     paths = RunDirectory(execution.outdir)
-    manifest.refuse_other_parameters(paths, {"command": job.command, **job.parameters()})
-    reporter.stage("comparing the inputs with those of the run")
     stamps = InputStamps(job.inputs)
-    known = () if execution.check_inputs or job.rules.strict else manifest.input_stamps
-    inputs = current_digests(job.inputs, manifest.inputs, known, job.index, job.rules)
-    manifest.refuse_other_inputs(paths, inputs)
+    _refuse_other_job(manifest, job, execution, reporter)
     run = opened(paths, manifest)
     warn_of_inputs(manifest, run.index, reporter)
-    if (changed := replace(manifest, **_changes(manifest, job, stamps))) != manifest:
+    if (changed := replace(run.manifest, **_changes(manifest, job, stamps))) != manifest:
         run.update(changed)
     return run
+
+
+def joined(manifest: Manifest, job: Job, execution: Execution, reporter: Reporter) -> Run:
+    """Open the run with this manifest for one of its tasks, which changes no file of it.
+
+    The index is not compared with its checksums: the process that writes the tables does so.
+
+    Raises
+    ------
+    FingerprintError
+        If inputs, parameters or chosen outputs differ from those of the run.
+    InputError, IndexFormatError
+        As `resumed`.
+    """
+    paths = RunDirectory(execution.outdir)
+    _refuse_other_job(manifest, job, execution, reporter)
+    for name, chosen in _choices(manifest, job):
+        if not _is_same(chosen, getattr(manifest, name)):
+            raise FingerprintError(
+                f"{paths.root}: a task cannot change the {name} of the run, which are "
+                f"{json.dumps(getattr(manifest, name))}. Give the options of the other tasks; "
+                "change them after all tasks with predict --resume."
+            )
+    run = Run.open(paths, manifest, verify=False)
+    warn_of_inputs(manifest, run.index, reporter)
+    return run
+
+
+def _refuse_other_job(
+    manifest: Manifest, job: Job, execution: Execution, reporter: Reporter
+) -> None:
+    """Raise FingerprintError if inputs or parameters differ from those of the run."""
+    paths = RunDirectory(execution.outdir)
+    manifest.refuse_other_parameters(paths, {"command": job.command, **job.parameters()})
+    reporter.stage("comparing the inputs with those of the run")
+    stamps = () if execution.check_inputs or job.rules.strict else manifest.input_stamps
+    inputs = current_digests(job.inputs, manifest.inputs, stamps, job.index, job.rules)
+    manifest.refuse_other_inputs(paths, inputs)
 
 
 def is_finished(paths: RunDirectory, manifest: Manifest, job: Job) -> bool:
@@ -319,18 +393,14 @@ def _choices(manifest: Manifest, job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def unit_caps(
-    n_rows: int, workers: int | None = None, *, fast: bool = False, short: bool = False
+    n_rows: int, workers: int = 1, *, fast: bool = False, short: bool = False
 ) -> Mapping[str, int]:
     """Return the maximum ``rows`` and ``positions`` (residues or bases) per unit of a new run.
 
-    With `workers`, each of them gets about 64 units, of at least 256 rows. With `fast`, a GPU
-    encodes them, or no language model. With `short`, a token is stored, or takes a forward pass of
-    its own.
+    With `workers` of several tasks, each of them gets about 64 units. With `fast`, a GPU encodes
+    them, or no language model. With `short`, a token is stored, or takes a forward pass of its own.
     """
-    wanted, least = _UNITS_WANTED, _LEAST_ROWS
-    if workers is not None:
-        wanted, least = _UNITS_A_WORKER * workers, _LEAST_PLANNED_ROWS
-    rows = max(least, math.ceil(n_rows / wanted))
+    rows = max(_LEAST_ROWS, math.ceil(n_rows / (_UNITS_WANTED * workers)))
     most = _FAST if fast else _SLOW
     positions = _MOST_TOKENS if short else most["positions"]
     return {"rows": min(most["rows"], rows), "positions": positions}

@@ -11,6 +11,7 @@ from virnucpro.option import cpu_threads, integer_from, option, seconds
 from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import RestartPolicy
 from virnucpro.runtime.watchdog import Deadlines
+from virnucpro.task import Task, task_option
 
 _SLOW = "a worker that exceeds this limit is killed and restarted"
 
@@ -77,6 +78,16 @@ class Execution(RunOptions):
     """
 
     outdir: Path = field(kw_only=False)
+    task: Task | None = option(
+        None,
+        "--task",
+        metavar="K/N|auto",
+        parse=task_option,
+        group="machine",
+        help="compute a share of the work: this process is number K, from 0, of N that run this "
+        "command; auto: K and N of a SLURM array, srun or MPI",
+        default_text="all",
+    )
     check_inputs: bool = option(
         False,
         "--check-inputs",
@@ -142,6 +153,8 @@ class Execution(RunOptions):
         object.__setattr__(self, "outdir", Path(self.outdir))
         if self.resume and self.force:
             raise UsageError("--resume keeps the run and --force replaces it: give one of them")
+        if self.task and self.force:
+            raise UsageError("--force would delete the work of other tasks: omit it with --task")
         if not isinstance(self.devices, str):
             raise UsageError(
                 f"devices must be text such as 'auto', '0,1' or 'cpu:2', not {self.devices!r}"

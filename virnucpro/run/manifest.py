@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_origin
 
@@ -28,7 +29,8 @@ _REPORTED = ("torch", "h5py", "numpy", "tokenizers", "safetensors")
 class Launch:
     """Record of one launch (start of all ranks) in run.json.
 
-    Durations are in seconds; `started` is a UTC time in ISO 8601.
+    Durations are in seconds; `started` is a UTC time in ISO 8601. `attempt` is the name of the
+    attempt of a task, "" for a process that computed the run alone.
     """
 
     number: int
@@ -37,6 +39,7 @@ class Launch:
     n_units: int
     seconds: Mapping[str, float] = field(default_factory=dict)
     ranks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    attempt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,11 @@ class Manifest:
         return json_digest(content)
 
     @property
+    def next_launch(self) -> int:
+        """Return the number of the next launch of a process that computes the run alone."""
+        return 1 + max((one.number for one in self.launches if not one.attempt), default=0)
+
+    @property
     def has_other_window(self) -> bool:
         """Return whether the run has another window than its bundle."""
         return self.bundle_window not in (None, self.parameters.get("window"))
@@ -157,7 +165,8 @@ class Manifest:
 
     def with_launch(self, launch: Launch) -> "Manifest":
         """Return a copy with `launch`; an earlier entry with the same launch number is replaced."""
-        others = [known for known in self.launches if known.number != launch.number]
+        identity = launch.number, launch.attempt
+        others = [one for one in self.launches if (one.number, one.attempt) != identity]
         return replace(self, launches=(*others, launch))
 
     def refuse_other_parameters(
@@ -270,7 +279,7 @@ def parse_manifest(run: RunDirectory) -> Manifest:
             if is_launch(run.root)
             else f"Name the run folder, {run.root.absolute().parent}."
             if (run.root / run.run_json.name).is_file()
-            else "Name the output folder of predict, embed or plan."
+            else "Name the output folder of predict or embed."
         )
         raise NotARunError(
             f"{run.root} is not a run of virnucpro: it has no {name}. {hint}"
@@ -297,3 +306,17 @@ def _parse(content: Mapping[str, Any]) -> Manifest:
     values["input_stamps"] = tuple(stamp and InputStamp(**stamp) for stamp in stamps)
     values["launches"] = tuple(Launch(**entry) for entry in content["launches"])
     return Manifest(**values)
+
+
+def write_launch(run: RunDirectory, launch: Launch) -> None:
+    """Write the record of the launch of an attempt atomically."""
+    with write_file(run.launch_json) as stream:
+        stream.write(json.dumps(_as_dict(launch)).encode() + b"\n")
+
+
+def with_attempts(run: RunDirectory, manifest: Manifest) -> Manifest:
+    """Return the manifest with the launches of all attempts; damaged records are ignored."""
+    for attempt in run.attempts():
+        with suppress(OSError, ValueError, TypeError):
+            manifest = manifest.with_launch(Launch(**json.loads(attempt.launch_json.read_bytes())))
+    return manifest

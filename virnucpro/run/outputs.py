@@ -17,17 +17,16 @@ from virnucpro.classifier.consensus import Call, Status, Thresholds
 from virnucpro.classifier.decision import call_records
 from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.console import output_failure
-from virnucpro.errors import RunError
 from virnucpro.joined import join
 from virnucpro.report.extract import RecordIds, write_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
-from virnucpro.run.manifest import Manifest, read_manifest
+from virnucpro.run.manifest import Manifest
 from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run
-from virnucpro.run_dir import RunDirectory, is_run
+from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.columns import index_file
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
@@ -121,7 +120,7 @@ def write_outputs(
     run.update(replace(with_results(run, scores, outcome), seconds=seconds))
     if run.manifest.command == "predict":
         renew_report(run, reporter, scores, wanted=report)
-    if not (coverage.missing or run.paths.rounds.exists()):
+    if not (coverage.missing or run.paths.attempts()):  # a late task may look at its segments
         with suppress(OSError):  # the run is complete with more files, too
             _remove_passing(run, coverage, history=report)
     return replace(outcome, files=_existing(run.paths.results))
@@ -302,10 +301,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
         files=_existing(run.paths.results),
         precision=run.manifest.parameters["precision"],
-        again=_recomputed_rows(run, reporter),
-        missing_units=coverage.missing,
-        copies=coverage.n_copies,
-        rejected=coverage.rejected_paths,
+        again=_recomputed_rows(run),
         expectation=scores.calls.expectation,
         proviruses=int(scores.provirus.sum()) if predicts else 0,
         inserted=len(scores.inserted.record) if predicts else 0,
@@ -346,16 +342,8 @@ def _nothing_scored(
     return f"no sequence {'was scored' if predicts else 'has a vector'}: {reasons}. {advice}."
 
 
-def _recomputed_rows(run: Run, reporter: Reporter) -> dict[str, int]:
-    """Count the recomputed rows of the run and of its parts; an unreadable part is a warning."""
-    launches = [*run.manifest.launches]
-    for part in map(run.paths.part, run.paths.part_names()):
-        try:
-            if is_run(part.root):  # a task may be killed before it has written this file
-                launches += read_manifest(part).launches
-        except (RunError, OSError) as error:
-            reporter.warn(f"{error} Rows that its task recomputed are not counted.")
-    records = (record for launch in launches for record in launch.ranks.values())
+def _recomputed_rows(run: Run) -> dict[str, int]:
+    records = (record for launch in run.manifest.launches for record in launch.ranks.values())
     return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
 
 

@@ -42,8 +42,6 @@ class Workload:
         Whether the letters are residues.
     resumed
         Whether other rows of the run are finished already.
-    shared
-        Whether other tasks compute the same rows: the share of this launch is unknown.
     model
         Name of the bundle or encoder.
     devices
@@ -58,7 +56,6 @@ class Workload:
     workers: int
     protein: bool
     resumed: bool
-    shared: bool = False
     model: str = "the model"
     devices: str = "cpu"
     limit: str = ""
@@ -123,13 +120,9 @@ class _Pace:
         return self._clock() - self._started
 
     def text(self, width: int = _WIDE) -> str:
-        """Return amount, rate, elapsed time and time left; in two lines below a `width` of 130.
-
-        The time left is unknown if other tasks compute the same work.
-        """
+        """Return amount, rate, elapsed time and time left; in two lines below a `width` of 130."""
         work = self._work
-        whole = f"{self._amount(work.letters)}{' of all tasks' * work.shared}"
-        parts = [f"{self._amount(self.finished * work.letters)} of {whole}"]
+        parts = [f"{self._amount(self.finished * work.letters)} of {self._amount(work.letters)}"]
         parts.append(f"{round(self.finished * work.records):,} of {work.records:,} sequences")
         times = []
         # Models are loaded before the first row: the rate is that of the time after it.
@@ -141,7 +134,7 @@ class _Pace:
         if self._first is None:
             times.append("first batch" if self._loaded else f"loading {work.model}")
         times.append(f"{duration(self.elapsed)} elapsed")
-        if rate > 0 and not work.shared:
+        if rate > 0:
             times.append(f"{duration((1 - self.finished) / rate)} left")
         separator = ", " if width >= _WIDE else ",\n"
         return separator.join((", ".join(parts), ", ".join(times)))
@@ -423,8 +416,6 @@ class CommandReporter(Reporter):
         letters = amount(work.letters, protein=work.protein)
         known = " (the rest is finished)" * work.resumed
         workers = f"{counted(work.workers, 'worker')} ({work.devices})"
-        if work.shared:
-            workers += ", together with other tasks"
         sequences = counted(work.records, "sequence")
         if work.limit:
             self.stage(work.limit)
@@ -444,11 +435,8 @@ class CommandReporter(Reporter):
         if self._view is not None:
             self._view.show(statuses)
 
-    def finish(self, outcome: "Outcome", *, if_partial: str = "") -> None:
-        """Print a summary, and the next step for sequences without a result.
-
-        The text `if_partial` replaces the advice of this reporter.
-        """
+    def finish(self, outcome: "Outcome") -> None:
+        """Print a summary, and the next step for sequences without a result."""
         self.close()
         if not self._quiet:
             for line in summary(outcome):
@@ -456,7 +444,7 @@ class CommandReporter(Reporter):
         if outcome.rows_missing:
             self.warn(
                 f"partial: {outcome.records.get('missing', 0):,} sequences have no result yet, "
-                f"listed in {outcome.root / 'missing.tsv'}. {if_partial or self._if_partial}"
+                f"listed in {outcome.root / 'missing.tsv'}. {self._if_partial}"
             )
         if outcome.expectation and outcome.expectation.warning:
             self.warn(outcome.expectation.warning)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Self
@@ -14,10 +14,17 @@ from virnucpro.classifier.prevalence import Expectation
 from virnucpro.classifier.quality import record_quality
 from virnucpro.durable import sync_folder
 from virnucpro.errors import IndexFormatError, RunError, UsageError
-from virnucpro.folder_lock import folder_lock
+from virnucpro.folder_lock import Use, folder_lock
 from virnucpro.launch_dir import OWN_NAMES, is_launch
 from virnucpro.run.input_check import is_unchanged
-from virnucpro.run.manifest import Manifest, read_manifest, write_manifest
+from virnucpro.run.manifest import (
+    Launch,
+    Manifest,
+    read_manifest,
+    with_attempts,
+    write_launch,
+    write_manifest,
+)
 from virnucpro.run_dir import RunDirectory, is_run
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
@@ -55,18 +62,20 @@ class RunQuality:
                 pool.shutdown(cancel_futures=True)
 
 
-def run_lock(run: RunDirectory, *, lock: bool = True) -> AbstractContextManager[None]:
+def run_lock(
+    run: RunDirectory, *, lock: bool = True, use: Use = Use.ALONE
+) -> AbstractContextManager[None]:
     """Return a context manager that holds the lock of a run; with ``lock=False``, no lock.
 
     Raises
     ------
     RunLockedError
-        If another process holds the lock.
+        If another process holds a lock that excludes this use.
     OSError
         If the folder is not writable.
     """
     advice = f"Wait for that process (see virnucpro status {run.root}), or choose another folder."
-    return folder_lock(run.lock, advice, held=lock)
+    return folder_lock(run.lock, advice, held=lock, use=use)
 
 
 def refuse_run_files(output: Path, places: Iterable[Path], own: str | None = None) -> None:
@@ -195,13 +204,26 @@ class Run:
         """Replace the manifest, in run.json and in memory."""
         self.manifest = write_manifest(self.paths, manifest)
 
+    def of_attempt(self, task: int) -> "Run":
+        """Return the run as a new attempt of a task sees it; run.json is not its file."""
+        return replace(self, paths=self.paths.new_attempt(task))
+
+    def record(self, launch: Launch) -> None:
+        """Record a launch in run.json, or that of an attempt in its own file."""
+        if self.paths.attempt:
+            self.manifest = self.manifest.with_launch(launch)
+            write_launch(self.paths, launch)
+        else:
+            self.update(self.manifest.with_launch(launch))
+
 
 @contextmanager
 def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
-    """Yield an existing run, without reading its inputs; hold the run's lock.
+    """Yield an existing run, without reading its inputs; hold the run's lock for tables.
 
-    Temporary files of killed processes are removed, as by a resume: they may be large tables. With
-    ``lock=False`` no lock is held; no other process may write the run meanwhile.
+    Tasks may add segments meanwhile. Temporary files of killed processes are removed, as by a
+    resume: they may be large tables. With ``lock=False`` no lock is held; only tasks may write in
+    the folder meanwhile.
 
     Raises
     ------
@@ -209,8 +231,10 @@ def reopened(paths: RunDirectory, *, lock: bool = True) -> Iterator[Run]:
         If the folder is not a run, is damaged, or another process works in it.
     """
     manifest = read_manifest(paths)
-    with run_lock(paths, lock=lock):
+    with run_lock(paths, lock=lock, use=Use.TABLES):
         paths.remove_unfinished()
+        if lock:
+            paths.remove_unfinished_of_tasks()
         yield opened(paths, manifest)
 
 
@@ -227,7 +251,7 @@ def opened(paths: RunDirectory, manifest: Manifest) -> Run:
         index = SequenceIndex.open(paths.next_index)
         if index.fingerprint == manifest.index_fingerprint:
             put_index_in_place(paths)
-    return Run.open(paths, manifest)
+    return Run.open(paths, with_attempts(paths, manifest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +291,6 @@ class Outcome:
         For each precision, the number of rows that were recomputed one by one at this precision,
         because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
         counted.
-    missing_units
-        Units without a valid segment, ascending.
-    copies
-        Number of valid segments of units that another segment has too.
-    rejected
-        Files that are named like segments and cannot be used.
     warnings
         Warnings about the inputs and about records without a score.
     """
@@ -289,9 +307,6 @@ class Outcome:
     files: tuple[Path, ...]
     precision: str
     again: dict[str, int]
-    missing_units: tuple[int, ...]
-    copies: int
-    rejected: tuple[Path, ...] = ()
     expectation: Expectation | None = None
     proviruses: int = 0
     inserted: int = 0

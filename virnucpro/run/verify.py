@@ -13,7 +13,6 @@ from virnucpro.report.multiqc import read_sample, write_multiqc
 from virnucpro.report.reading.facts import read_facts
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.outputs import call_run, write_gaps, write_tables
-from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.report import sample_names
 from virnucpro.run.run import Run, run_lock
 from virnucpro.run_dir import RunDirectory
@@ -134,9 +133,8 @@ def _verify(paths: RunDirectory, *, outputs: bool) -> Verification:
 
 def _recompute(run: RunDirectory) -> str:
     """Return the advice for units without a valid segment."""
-    if run.round_numbers():
-        return f"run virnucpro rescue {run.root}, then virnucpro submit or work"
-    return "rerun the run's command with --resume"
+    tasks = ", or its tasks" if run.attempts() else ""
+    return f"rerun the run's command with --resume{tasks}"
 
 
 def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
@@ -149,13 +147,13 @@ def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
     Raises
     ------
     RunLockedError
-        If another process or a part of the run works.
+        If another process works on the run.
     """
     run.require_regular_files()
     if not run.run_json.exists():  # no lock file in a folder that is not a run
         read_manifest(run)
     with run_lock(run, lock=lock):
-        refuse_live_parts(run, "repair the run")
+        run.require_own_attempts()
         found = _verify(run, outputs=True)
         bad = tuple(problem.path for problem in found.problems if problem.damaged_segment)
         for path in bad:

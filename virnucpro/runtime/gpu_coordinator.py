@@ -56,6 +56,8 @@ class GPUProcessCoordinator:
         Number of threads of each worker's numeric libraries; None for the libraries' default.
     logs
         Whether to write the workers' standard output and error to their log files.
+    attempt
+        Attempt of a task, whose folder in that of the run has the logs; see `RunDirectory`.
     deadlines
         Maximum times without progress. A worker that exceeds a deadline is terminated and failed.
 
@@ -89,6 +91,7 @@ class GPUProcessCoordinator:
         *,
         threads: int | None = None,
         logs: bool = True,
+        attempt: str = "",
         deadlines: Deadlines = NEVER,
     ) -> None:
         if world_size < 1:
@@ -99,7 +102,7 @@ class GPUProcessCoordinator:
         self.ctx: SpawnContext = SPAWN
         self.results_queue = ResultsQueue()
         self._threads = threads
-        self._logs = logs
+        self._paths = RunDirectory(self.output_dir.absolute(), attempt) if logs else None
         self._deadlines = deadlines
         self._changed = threading.Condition()
         self._owner = os.getpid()
@@ -160,8 +163,8 @@ class GPUProcessCoordinator:
                 f"the worker function {worker_fn!r} is a generator or coroutine function, so a "
                 "call does not run it: give a plain function that calls results_queue.put"
             )
-        if self._logs:
-            RunDirectory(self.output_dir).logs.mkdir(parents=True, exist_ok=True)
+        if self._paths:
+            self._paths.logs.mkdir(parents=True, exist_ok=True)
         self._worker_fn, self._owner = worker_fn, os.getpid()
         self._scheduled = dict.fromkeys(range(self.world_size), (0.0, tuple(worker_args)))
         try:
@@ -468,7 +471,7 @@ class GPUProcessCoordinator:
     def _setup(self, rank: int) -> Setup:
         variables = thread_variables(self._threads, os.environ)
         environment = self.devices[rank].environment | variables
-        log = RunDirectory(self.output_dir.absolute()).log(rank) if self._logs else None
+        log = self._paths.log(rank) if self._paths else None
         return Setup(rank, self.world_size, os.getpid(), environment, log)
 
     def _patience(self) -> float | None:

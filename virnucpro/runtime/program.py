@@ -36,8 +36,12 @@ def output_of(words: Sequence[str]) -> str:
     return done.stdout
 
 
-def run_programs(commands: Sequence[Sequence[str]], limit: int) -> list[int]:
+def run_programs(
+    commands: Sequence[Sequence[str]], limit: int, folder: str | None = None
+) -> list[int]:
     """Run programs, at most `limit` at once, with this program's standard streams.
+
+    They run in `folder`; None for the working folder of this process.
 
     An interrupted call sends SIGTERM to all running programs and waits for their end. The programs
     are in sessions of their own: Ctrl-C reaches this program alone, and they get one signal.
@@ -58,7 +62,7 @@ def run_programs(commands: Sequence[Sequence[str]], limit: int) -> list[int]:
         with lock:
             if stopping.is_set():
                 return -1
-            process = subprocess.Popen(words, start_new_session=True)
+            process = subprocess.Popen(words, cwd=folder, start_new_session=True)
             running.add(process)
         code = process.wait()
         running.discard(process)

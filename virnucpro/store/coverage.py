@@ -1,6 +1,6 @@
 """Find which rows of a run are done, quarantined or missing, from its valid segments."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from virnucpro.arrays import ByteArray, Float32Array, FloatArray, IntArray, Real
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
-from virnucpro.store.segment import Segment, named_unit, read_ahead, read_segment, recompute_advice
+from virnucpro.store.segment import RECOMPUTE, Segment, named_unit, read_ahead, read_segment
 
 _DONE: Final = int(RowState.DONE)
 """NumPy compares an array with an int in half the time that a member of an enumeration takes."""
@@ -119,8 +119,6 @@ class Coverage:
         and quarantined rows, and in runs without a classifier.
     reasons : mapping of int to str
         Reason of each quarantined row, if known.
-    n_copies : int
-        Number of valid segments that are not in use, because another segment has their unit.
     all_known : bool
         Whether the number of rows of the run is known.
     """
@@ -133,7 +131,6 @@ class Coverage:
     row_state: ByteArray
     scores: Float32Array
     reasons: Mapping[int, str]
-    n_copies: int = 0
     all_known: bool = True
 
     @property
@@ -247,7 +244,7 @@ class Survey:
                 continue
             self._fingerprint = self._fingerprint or segment.fingerprint
             unit = segment.unit
-            if problem := _misfit(path, segment, self._bounds, self._fingerprint):
+            if problem := _misfit(segment, self._bounds, self._fingerprint):
                 self._reject(RejectedFile(path, f"{path}: {problem}", damaged=False))
             elif unit in self._done and (differs := _difference(self._done[unit], segment)):
                 reason = (
@@ -280,7 +277,6 @@ class Survey:
             self._state,
             self._scores,
             dict(sorted(self._reasons.items())),
-            len(self._files) - len(self._rejected) - len(done),
             self._bounds is not None,
         )
 
@@ -322,10 +318,28 @@ def valid_segment(run: RunDirectory, unit: int, bounds: IntArray, fingerprint: s
     errors are as for `survey`.
     """
     for path in run.copies(unit):
-        segment = _read_or_reject(path)
-        if isinstance(segment, Segment) and not _misfit(path, segment, bounds, fingerprint):
+        if _is_valid(path, bounds, fingerprint):
             return path
     return None
+
+
+def missing_units(
+    run: RunDirectory, units: Collection[int], bounds: IntArray, fingerprint: str
+) -> list[int]:
+    """Return those of `units` that have no valid segment, ascending; read no other segment.
+
+    Parameters and errors are as for `survey`.
+    """
+    missing = {*units}
+    for unit, path in run.segments():
+        if unit in missing and _is_valid(path, bounds, fingerprint):
+            missing.remove(unit)
+    return sorted(missing)
+
+
+def _is_valid(path: Path, bounds: IntArray, fingerprint: str) -> bool:
+    segment = _read_or_reject(path)
+    return isinstance(segment, Segment) and not _misfit(segment, bounds, fingerprint)
 
 
 def _read_or_reject(path: Path, *, any_name: bool = False) -> Segment | RejectedFile:
@@ -335,7 +349,7 @@ def _read_or_reject(path: Path, *, any_name: bool = False) -> Segment | Rejected
         return RejectedFile(path, str(error), isinstance(error, DamagedSegmentError))
 
 
-def _misfit(path: Path, segment: Segment, bounds: IntArray | None, fingerprint: str) -> str:
+def _misfit(segment: Segment, bounds: IntArray | None, fingerprint: str) -> str:
     """Return why a valid segment does not belong to a run; "" if it belongs to the run."""
     if segment.fingerprint != fingerprint:
         return (
@@ -354,7 +368,7 @@ def _misfit(path: Path, segment: Segment, bounds: IntArray | None, fingerprint: 
     if not np.array_equal(segment.rows, np.arange(first, last)):
         return (
             f"its rows are not {first} to {last - 1}, the rows of unit {segment.unit}. Move the "
-            f"file out of the run; {recompute_advice(path)}."
+            f"file out of the run; {RECOMPUTE}."
         )
     return ""
 

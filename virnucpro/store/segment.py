@@ -32,9 +32,9 @@ from virnucpro.arrays import (
 from virnucpro.durable import write_file
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.joined import open_file
-from virnucpro.run_dir import run_of_part
 from virnucpro.store.schema import SCHEMA_VERSION, USER_BLOCK, RowState
 
+RECOMPUTE: Final = "--resume recomputes the segment"
 _FLOATS: Final = (np.dtype(np.float16), np.dtype(np.float32))
 """Types of stored vectors."""
 Places: TypeAlias = Mapping[str, tuple[np.dtype[Any], tuple[int, ...], int]]
@@ -190,18 +190,15 @@ def read_segment(path: Path, *, any_name: bool = False) -> Segment:
         segment = _decode(image)
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise DamagedSegmentError(
-            f"{path}: invalid content of a segment ({error}). Delete the file, "
-            f"then {recompute_advice(path)}."
+            f"{path}: invalid content of a segment ({error}). Delete the file, then {RECOMPUTE}."
         ) from error
     if problem := _problem(segment):
-        raise DamagedSegmentError(
-            f"{path}: {problem}. Delete the file, then {recompute_advice(path)}."
-        )
+        raise DamagedSegmentError(f"{path}: {problem}. Delete the file, then {RECOMPUTE}.")
     if not any_name and named_unit(path) != segment.unit:
         raise SegmentError(
             f"{path}: the name is that of another unit, but the content is unit {segment.unit}. "
             f"Rename the file to unit-{segment.unit:06d}.h5 or move it out of the run, "
-            f"then {recompute_advice(path)}."
+            f"then {RECOMPUTE}."
         )
     return segment
 
@@ -241,14 +238,6 @@ def is_short_of_space(error: OSError) -> bool:
     return error.errno in _SHORT_OF_SPACE
 
 
-def recompute_advice(path: Path) -> str:
-    """Return what computes the unit of a segment file again."""
-    run = run_of_part(path.parent.parent.parent.parent)
-    if run is None:
-        return "--resume recomputes the segment"
-    return f"virnucpro rescue {run} and virnucpro work recompute the segment"
-
-
 def _header(payload: memoryview | bytes) -> bytes:
     digest = hashlib.sha256(payload).hexdigest()
     text = f"virnucpro-segment {SCHEMA_VERSION}\nbytes {len(payload)}\nsha256 {digest}\n"
@@ -267,12 +256,12 @@ def _verified_image(path: Path) -> bytes:
     except OSError as error:
         if error.errno in _UNREADABLE:
             raise SegmentError(
-                f"{path}: cannot be read ({error.strerror}). {recompute_advice(path)}."
+                f"{path}: cannot be read ({error.strerror}). {RECOMPUTE}."
             ) from error
         raise
     if image[:USER_BLOCK] != _header(memoryview(image)[USER_BLOCK:]):
         raise DamagedSegmentError(
-            f"{path}: truncated or altered (size or checksum differ); {recompute_advice(path)}"
+            f"{path}: truncated or altered (size or checksum differ); {RECOMPUTE}"
         )
     return image
 
@@ -284,15 +273,12 @@ def _check_version(path: Path, header: bytes, signature: bytes) -> None:
     """
     match = _HEADER.match(header)
     if len(header) < USER_BLOCK:
-        raise DamagedSegmentError(
-            f"{path}: truncated to {len(header)} bytes; {recompute_advice(path)}"
-        )
+        raise DamagedSegmentError(f"{path}: truncated to {len(header)} bytes; {RECOMPUTE}")
     if match is None and signature == _HDF5:
-        raise DamagedSegmentError(f"{path}: altered header; {recompute_advice(path)}")
+        raise DamagedSegmentError(f"{path}: altered header; {RECOMPUTE}")
     if match is None:
         raise SegmentError(
-            f"{path}: not a segment of virnucpro. Move it out of the run, "
-            f"then {recompute_advice(path)}."
+            f"{path}: not a segment of virnucpro. Move it out of the run, then {RECOMPUTE}."
         )
     if int(match[1]) != SCHEMA_VERSION:
         raise SegmentError(

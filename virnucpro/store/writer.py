@@ -27,7 +27,7 @@ class ShardWriter:
         # Parents are not created: a missing run folder (unmounted disk) must stay missing.
         for folder in (run.shards, run.shard(rank)):
             folder.mkdir(exist_ok=True)
-        for folder in (run.shards, run.machine, run.root):
+        for folder in dict.fromkeys((run.shards, run.shards.parent, run.machine, run.root)):
             sync_folder(folder)
 
     def commit(self, segment: Segment) -> None:

@@ -175,7 +175,7 @@ def test_the_help_lists_every_command_in_one_group(called):
     printed = called("--help").stdout
     first = printed.index
     assert first("Identify:") < first("  predict") < first("Look after a run:") < first("  verify")
-    assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 22
+    assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 18
 
 
 def test_no_help_text_states_a_default_twice(called):

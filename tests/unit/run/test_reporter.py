@@ -54,19 +54,6 @@ def test_a_line_states_amount_rate_elapsed_time_and_time_left(capsys):
     assert capsys.readouterr().err == "[virnucpro] computed 40.0 Mb in 25 s (1.6 Mb/s)\n"
 
 
-def test_a_task_shows_its_part_of_the_round_and_no_time_left(capsys):
-    """It computes 22,000 rows of the 80,000 that are open, and its workers began with 10,000."""
-    clock = Clock()
-    lines = Lines(clock)
-    lines.begin(replace(WORK, shared=True))
-    lines.show(statuses(2_000, 0))
-    clock.now += 10
-    lines.show({0: replace(statuses(22_000)[0], total=10_000)})
-    shown = capsys.readouterr().err
-    assert "28%: 11.0 Mb of 40.0 Mb of all tasks, 1,375 of 5,000 sequences, 1.0 Mb/s" in shown
-    assert "left" not in shown
-
-
 def test_repeated_work_does_not_exceed_the_whole(capsys):
     lines = Lines(Clock())
     lines.begin(WORK)

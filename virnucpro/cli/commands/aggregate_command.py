@@ -1,9 +1,9 @@
-"""Write the outputs of a run with missing segments, or join segments (files of vectors).
+"""Write the tables of a run of several tasks or with missing segments, or join segments.
 
-With a run folder: verify its segments and write its tables from the valid ones. Sequences without a
-result are listed in missing.tsv (exit code 2). With -o: join segments of one run from any folders
-into one embeddings.h5. Rows without a segment are printed (exit code 2). Without --index the number
-of rows of the run is unknown, and the exit code is always 2.
+With a run folder: verify its segments and write its tables from the valid ones, also while tasks
+work. Sequences without a result are listed in missing.tsv (exit code 2). With -o: join segments of
+one run from any folders into one embeddings.h5. Rows without a segment are printed (exit code 2).
+Without --index the number of rows of the run is unknown, and the exit code is always 2.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
+from virnucpro.cli.run_job import exit_code
 from virnucpro.console import say
 from virnucpro.errors import UsageError
 from virnucpro.run.execution import Execution
@@ -28,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "row numbers as names"
     )
     parser.add_argument("--index", type=Path, metavar="DIR", help=text)
-    options.add(parser, Execution, only=("report", "lock"))
+    options.add(parser, Execution, only=("report", "lock", "fail_empty"))
     options.add_quiet(parser)
 
 
@@ -52,13 +53,14 @@ def _aggregate_run(arguments: argparse.Namespace) -> int:
         open_reporter(
             quiet=arguments.quiet,
             if_stopped="All segments are kept. Rerun the command.",
-            if_partial="To compute these sequences, rerun the command of the run with --resume.",
+            if_partial="To compute these sequences, rerun the command of the run with --resume, or "
+            "its tasks.",
         ) as reporter,
         reopened(paths, lock=execution.lock) as run,
     ):
         outcome = write_outputs(run, reporter, report=execution.report)
         reporter.finish(outcome)
-    return ExitCode.OK if outcome.complete else ExitCode.PARTIAL
+    return exit_code(outcome, arguments)
 
 
 def _aggregate_segments(arguments: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_fragments(parser)
     _add_statistics(parser)
     options.add(parser, PredictOptions, only=("precision",))
-    options.add(parser, Execution, without=("report", "fail_empty"))
+    options.add(parser, Execution, without=("report", "fail_empty", "task"))
     options.add_quiet(parser)
     text = "write DIR/fragments only: a FASTA file per length, and fragments.tsv with the labels"
     parser.add_argument("--fragments-only", action="store_true", help=text)

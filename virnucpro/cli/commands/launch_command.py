@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from virnucpro.launch.results import FileResult
-    from virnucpro.launch.table import FileShare
 
 _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
 _ONLY_IN_FILES = "(sequences|viral)_.*"
@@ -64,9 +63,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="class that processes a file, a virnucpro.dispatch.BaseWorker: package.module:Class "
         "or path/to/file.py:Class; default: %(default)s",
     )
-    text = "process a share of the files: this process is number K, from 0, of N that run this "
-    text += "command; auto: K and N of a SLURM array, srun or MPI; default: all files"
-    parser.add_argument("--task", metavar="K/N|auto", help=text)
     text = "no effect: a launch always resumes the runs in OUT"
     parser.add_argument("--resume", action="store_true", help=text)
     options.add_quiet(parser)
@@ -82,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="argument of the worker's method setup; VALUE is JSON or plain text; repeatable",
     )
-    options.add(parser, Execution, only=("devices", "threads", "fail_empty", "lock"))
+    options.add(parser, Execution, only=("task", "devices", "threads", "fail_empty", "lock"))
     group = parser.add_argument_group("failed workers and files")
     for flag, default, text in _TIMEOUTS:
         group.add_argument(flag, type=seconds, default=default, metavar="SECONDS", help=text)
@@ -105,7 +101,7 @@ def _keyword(text: str) -> tuple[str, object]:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command ``launch``; return its exit code."""
     from virnucpro.launch.orchestrator import LauncherOrchestrator, LaunchOptions
-    from virnucpro.launch.table import readable
+    from virnucpro.launch.table import FileShare, readable
     from virnucpro.launch.worker_spec import DEFAULT_WORKER, load_worker
     from virnucpro.predict_worker import Worker
 
@@ -120,7 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"--{next(iter(keywords)).replace('_', '-')} is an option of virnucpro.predict only; "
             "set keywords of the class in --worker with --set NAME=VALUE."
         )
-    arguments.share = _share(arguments.task)
+    if "task" in arguments:
+        arguments.share = FileShare(arguments.task.number, arguments.task.count)
     chosen = LaunchOptions(**options.chosen(LaunchOptions, arguments))
     try:
         report = LauncherOrchestrator().launch(
@@ -162,17 +159,6 @@ def _say_totals(results: "Sequence[FileResult]") -> None:
             "column rule of launch.tsv. To call all files by one rule, rerun the command with "
             "--preset, --threshold or --fdr."
         )
-
-
-def _share(task: str | None) -> "FileShare | None":
-    """Return the share of the files that ``--task`` describes; None for all files."""
-    from virnucpro.cluster.identity import parse_task, task_of
-    from virnucpro.launch.table import FileShare
-
-    if task is None:
-        return None
-    found = task_of(os.environ) if task == "auto" else parse_task(task)
-    return FileShare(found.number, found.count)
 
 
 def _print_table(rows: "Sequence[Sequence[str]]") -> None:

@@ -88,18 +88,17 @@ def plain_words(text: str) -> str:
 
 
 def read_history(run: RunDirectory) -> History:
-    """Read the logs of a run and of its parts; missing logs and lines of other text are ignored.
+    """Read the logs of a run and of its tasks; missing logs and lines of other text are ignored.
 
     Logs are lost more easily than results, so that damage here is not an error.
     """
     events: list[Event] = []
     spans: list[Span] = []
-    for name in ("", *run.part_names()):
-        part = run.part(name) if name else run
+    for process in (run, *run.attempts()):
+        name, logs = process.attempt, process.logs
         prefix = f"task {int(name.split('.')[0])}, " if name else ""
-        own = [*_events(part)]
-        events += [Event(event.time, event.kind, prefix + event.text) for event in own]
-        for path in sorted(part.logs.iterdir()) if part.logs.is_dir() else ():
+        events += [Event(one.time, one.kind, prefix + one.text) for one in _events(process)]
+        for path in sorted(logs.iterdir()) if logs.is_dir() else ():
             if match := _WORKER_LOG.fullmatch(path.name):
                 spans += _spans(f"{prefix}worker {int(match[1])}", _lines(path))
     events.sort(key=lambda event: event.time)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from virnucpro.cluster.identity import Task, parse_task, task_of
 from virnucpro.errors import UsageError
+from virnucpro.task import Task, parse_task, task_of
 
 
 def array(number, first, last, step):

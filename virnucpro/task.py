@@ -1,6 +1,8 @@
-"""Find the number of this task from the command line, or from the variables of a launcher."""
+"""Number of this task, from the command line or from the variables of a launcher."""
 
+import os
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +17,9 @@ class Task:
     number: int
     count: int
 
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
 
 LAUNCHERS: Final = (
     ("RANK", "WORLD_SIZE"),  # torchrun, accelerate
@@ -25,6 +30,20 @@ LAUNCHERS: Final = (
 """Variables of launchers that start several processes of one job: number and count."""
 
 _ARRAY: Final = tuple(f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "MAX", "STEP"))
+
+
+def task_option(text: str) -> Task:
+    """Return the task of ``--task``: K/N, or ``auto`` for that of the environment.
+
+    Raises
+    ------
+    ArgumentTypeError
+        For the errors of `parse_task` and `task_of`.
+    """
+    try:
+        return task_of(os.environ) if text == "auto" else parse_task(text)
+    except UsageError as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 def parse_task(text: str) -> Task:
@@ -68,15 +87,16 @@ def _array(environment: Mapping[str, str]) -> Task:
 
 
 def _launcher(environment: Mapping[str, str]) -> Task:
-    found = {
+    task_of_launcher = {
         names: Task(_number(environment, names[0]), _number(environment, names[1]))
         for names in LAUNCHERS
         if environment.get(names[0]) and environment.get(names[1])
     }
     # A process that a launcher starts for one task only says nothing about the number of tasks.
-    tasks = {task for task in found.values() if task != Task(0, 1)}
+    tasks = {task for task in task_of_launcher.values() if task != Task(0, 1)}
     if len(tasks) > 1 or any(task.number >= task.count for task in tasks):
-        values = ", ".join(f"{name}={environment[name]}" for names in found for name in names)
+        names_given = (name for names in task_of_launcher for name in names)
+        values = ", ".join(f"{name}={environment[name]}" for name in names_given)
         raise UsageError(f"the variables of launchers disagree: {values}. Give --task K/N.")
     return next(iter(tasks), Task(0, 1))
 

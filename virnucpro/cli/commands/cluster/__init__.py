@@ -1,1 +1,0 @@
-"""Commands for one run on many machines."""
