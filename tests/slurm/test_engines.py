@@ -41,7 +41,11 @@ ENGINES = [
     pytest.param("slurm", marks=pytest.mark.slurm),
     pytest.param("ray", marks=pytest.mark.ray),
 ]
-OPTIONS = {"local": (), "slurm": ("--", "--mem=1200M", "--output=/dev/null"), "ray": ("--", "num_cpus=1")}
+OPTIONS = {
+    "local": (),
+    "slurm": ("--", "--mem=1200M", "--output=/dev/null"),
+    "ray": ("--", "num_cpus=1"),
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
