@@ -508,7 +508,7 @@ def test_the_reference_has_every_public_name():
                 row = re.search(rf"^\| \[`{name}`.*\.md\) \| (.*) \|$", overview, re.MULTILINE)
                 assert row[1], name
     assert "::: virnucpro.errors\n" in pages["reference/errors.md"]
-    assert "| `tiling` |" in pages["reference/virnucpro.classify.md"]
+    assert "| `window` |" in pages["reference/virnucpro.classify.md"]
 
 
 @pytest.mark.scripts

@@ -176,9 +176,8 @@ def test_runs_of_mini_never_import_torch(tmp_path):
     run, out, cpu = tmp_path / "run", tmp_path / "out", ("--devices", "cpu:1")
     commands = {
         "small": ["predict", EXAMPLE, "-o", tmp_path / "small"],
-        "predict": ["predict", EXAMPLE, "-o", run, "--devices", "cpu:1", "--embeddings", "fp16"],
+        "predict": ["predict", EXAMPLE, "-o", run, "--devices", "cpu:1"],
         "rescore": ["rescore", run, "--preset", "sensitive"],
-        "bundle": ["rescore", run, "-b", "mini", "-o", tmp_path / "rescored"],
         "report": ["report", run],
         "verify": ["verify", run],
         "launch": ["launch", "--input-dir", tmp_path / "in", "-o", out, *cpu],

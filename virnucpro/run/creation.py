@@ -251,7 +251,7 @@ def resumed(manifest: Manifest, job: Job, execution: Execution, reporter: Report
     manifest.refuse_other_parameters(paths, {"command": job.command, **job.parameters()})
     reporter.stage("comparing the inputs with those of the run")
     stamps = InputStamps(job.inputs)
-    known = () if execution.check_inputs or job.rules.strict else manifest.input_stamps
+    known = () if job.rules.strict else manifest.input_stamps
     inputs = current_digests(job.inputs, manifest.inputs, known, job.index, job.rules)
     manifest.refuse_other_inputs(paths, inputs)
     run = opened(paths, manifest)

@@ -77,13 +77,6 @@ class Execution(RunOptions):
     """
 
     outdir: Path = field(kw_only=False)
-    check_inputs: bool = option(
-        False,
-        "--check-inputs",
-        group="existing run",
-        help="with --resume, read all inputs completely",
-        default_text="read a sample of a file whose size and times are unchanged",
-    )
     report: bool = option(
         True,
         "--no-report",
