@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from virnucpro.api.keywords import Keyword, errors_in_python
 from virnucpro.api.run_folder import RunFolder, RunOutput
 from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
@@ -215,10 +214,8 @@ class Result(RunOutput):
         RunError, StoreError
             If the tables of the run are missing or damaged, or the file cannot be written.
         """
-        words = ("file", "record", "start", "end")
-        with errors_in_python({f"--{word}": Keyword(word) for word in words}):
-            folder, place = self._run().root, (start, end)
-            plot_run(folder, Path(path), name, file=file, record=record, place=place)
+        folder, place = self._run().root, (start, end)
+        plot_run(folder, Path(path), name, file=file, record=record, place=place)
         return Path(path)
 
     def rescore(
