@@ -67,7 +67,6 @@ NOT_RUN = {
     ("docs/install.md", "pip install --no-index"): NETWORK,
     ("docs/install.md", "bundle verify mini-deep --golden"): "docs/parity.md runs these",
     ("docs/models.md", "bundle fetch virnucpro-500"): NETWORK,
-    ("docs/models.md", "bundle pack virnucpro-500"): NETWORK,
     ("docs/evaluate.md", "--labels labels.tsv --split valid"): MINUTES,
     ("docs/parity.md", "--precision bf16"): MINUTES,
     ("docs/performance.md", "bench -m esm2_t12_35M_UR50D"): MINUTES,

@@ -38,7 +38,7 @@ _GROUPS: Final = {
         "rescue": "begin a round for the missing units of such a run",
     },
     "Models": {
-        "bundle": "list, show, fetch, verify and move bundles",
+        "bundle": "list, show, fetch and verify bundles",
         "train": "train a classifier on labelled sequences",
         "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
         "parity": "compare results of a device and precision with those of the CPU at fp32",
