@@ -99,7 +99,7 @@ def test_a_rescore_without_room_is_known_as_incomplete(run, middle, monkeypatch,
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("virnucpro.run.rescore.write_tables", full)
+        patch.setattr("virnucpro.run.outputs.write_tables", full)
         assert main(["rescore", str(run), "--threshold", str(middle), "-q"]) == 1
     capsys.readouterr()
     assert "aggregate" in called("status", run, code=2).stdout
@@ -285,7 +285,7 @@ def test_a_failed_rescore_leaves_no_report_of_earlier_tables(run, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("virnucpro.run.rescore.write_gaps", stop)
+        patched.setattr("virnucpro.run.outputs.write_gaps", stop)
         assert main(["rescore", str(run), "--preset", "sensitive", "-q"]) == 1
     assert not any(path.exists() for path in reports)
     assert main(["rescore", str(run), "--preset", "sensitive", "-q"]) == 0

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from virnucpro.cluster.work import job_of_run
 from virnucpro.compute.rounds import Round, find_latest_round, write_round
-from virnucpro.run.outputs import survey_segments, write_outputs
+from virnucpro.run.calls import survey_segments
+from virnucpro.run.outputs import write_outputs
 from virnucpro.run.part_states import LOST_S, PartState, part_states, settled_parts
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run, reopened

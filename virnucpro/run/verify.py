@@ -11,8 +11,9 @@ from virnucpro.folder_lock import is_held
 from virnucpro.joined import remove
 from virnucpro.report.multiqc import read_sample, write_multiqc
 from virnucpro.report.reading.facts import read_facts
+from virnucpro.run.calls import call_run
 from virnucpro.run.manifest import read_manifest
-from virnucpro.run.outputs import call_run, write_gaps, write_tables
+from virnucpro.run.outputs import write_gaps, write_tables
 from virnucpro.run.part_states import refuse_live_parts
 from virnucpro.run.report import sample_names
 from virnucpro.run.run import Run, run_lock
@@ -211,7 +212,7 @@ def _write_multiqc(target: RunDirectory, run: Run, scores: RunScores) -> Sequenc
     target.machine.mkdir()
     sample = read_sample(kept) or sample_names([run.paths.root])[0]
     plots = kept != [run.paths.multiqc[0]]
-    write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores), plots=plots)
+    write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores), plots=plots)
     return run.paths.multiqc
 
 

@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command ``rescore``; return its exit code."""
     from virnucpro.classifier.call_options import CallOptions
-    from virnucpro.run.rescore import rescore
+    from virnucpro.run.outputs import rescore
     from virnucpro.run_dir import RunDirectory
 
     calls = CallOptions(**options.chosen(CallOptions, arguments))
