@@ -101,7 +101,6 @@ def verify_run(run: RunDirectory) -> Verification:
     OSError
         If a file cannot be read for a reason other than its content.
     """
-    run.require_regular_files()
     return _verify(run, outputs=not is_held(run.lock))
 
 
@@ -152,7 +151,6 @@ def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
     RunLockedError
         If another process or a part of the run works.
     """
-    run.require_regular_files()
     if not run.run_json.exists():  # no lock file in a folder that is not a run
         read_manifest(run)
     with run_lock(run, lock=lock):

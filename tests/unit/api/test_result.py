@@ -270,10 +270,7 @@ def test_text_and_html_for_people(run, tables):
     [
         ({"resume": True, "force": True}, "give one of them"),
         ({"outdir": ""}, "invalid outdir ''"),
-        ({"outdir": "a\ud800"}, r"invalid outdir 'a\\ud800': give the path of a folder"),
-        ({"outdir": "a" * 300}, r"the outdir aaa.* is too long: give a shorter path"),
         ({"devices": 3, "outdir": None}, "devices must be text such as 'auto', .* not 3"),
-        ({"outdir": "a\0b"}, r"invalid outdir 'a\\x00b'"),
         ({"window": "a"}, "invalid window 'a'"),
         ({"threshold": "0.5"}, "invalid threshold '0.5': give a number"),
         ({"fdr": "0.1"}, "invalid FDR '0.1': give a number"),

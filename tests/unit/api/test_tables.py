@@ -86,15 +86,6 @@ def test_other_folders_are_refused(tmp_path):
         virnucpro.read_predictions(tmp_path / "run")
 
 
-def test_a_path_that_is_no_run_folder_is_told_the_folder(run, tmp_path):
-    with pytest.raises(NotARunError, match=f"is a file: give the run folder, {run.outdir}"):
-        virnucpro.read_predictions(run.outdir / "predictions.tsv")
-    (tmp_path / "sample").symlink_to(run.outdir)
-    for read in (virnucpro.read_predictions, virnucpro.read_embeddings):
-        with pytest.raises(NotARunError, match=f"folder of runs: give one of {tmp_path}/sample"):
-            read(tmp_path)
-
-
 def test_a_file_in_a_missing_folder_is_refused(run, tmp_path):
     for write in (run.report, run.to_fasta):
         with pytest.raises(virnucpro.UsageError, match=f"there is no folder {tmp_path}/none"):
