@@ -181,13 +181,6 @@ def test_a_partial_run_says_so(run, tmp_path):
     assert re.search(r"copy: \d+ sequences not computed yet, listed in missing.tsv", text)
 
 
-def test_a_report_needs_no_logs(run, tmp_path):
-    copy = copied(run, tmp_path)
-    copy.logs.rename(tmp_path / "elsewhere")
-    assert main(["report", str(copy.root), "-q"]) == 0
-    assert "The run folder has no logs of its workers." in words_of(copy.report)
-
-
 def without_tables(run):
     write_manifest(run, replace(read_manifest(run), tables_complete=False))
 
@@ -417,7 +410,7 @@ def test_odd_runs_have_a_report(records, expected, tmp_path):
     text = words_of(predicted(tmp_path / "odd.fa", tmp_path / "r").report)
     assert expected in text
     if not records:
-        assert text.count(expected) == 8
+        assert text.count(expected) == 7
         threshold = open_bundle("mini").calibration["presets"]["default"]["viral"]
         assert f"threshold {threshold:g} (probability)" in text
         for untrue in ("several machines", "(score)", "Every sequence", "No sequence", "workers"):
@@ -518,7 +511,7 @@ def elsewhere(run, tmp_path_factory):
 
 @pytest.mark.parametrize("command", ["report", "aggregate", "aggregate --index", "plot"])
 @pytest.mark.parametrize(
-    "kind", ["path", "relative path", "run/index/x.png", "run/logs/report.html"]
+    "kind", ["path", "relative path", "run/index/x.png", "run/index/report.html"]
 )
 def test_an_output_that_is_an_input_or_a_file_of_a_run_is_refused(
     command, kind, elsewhere, tmp_path, monkeypatch, capsys

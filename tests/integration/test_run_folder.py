@@ -32,6 +32,7 @@ def gene(tmp_path_factory):
 def finished(tmp_path_factory, gene):
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert main(["predict", gene, "-o", str(folder), "-q", "--embeddings=fp16"]) == 0
+    RunDirectory(folder).logs.mkdir()
     return take_apart(folder).root
 
 
@@ -124,6 +125,7 @@ FILES += " run/status.json run/index/columns.bin run/logs/coordinator.log run/lo
 )
 def test_a_pipe_or_folder_in_the_place_of_a_file_is_refused(run, gene, name, make, called):
     path = run / name
+    path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     make(path)
     for command in (

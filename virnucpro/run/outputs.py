@@ -104,16 +104,15 @@ def write_outputs(
         renew_report(run, reporter, scores, wanted=report)
     if not (coverage.missing or run.paths.rounds.exists()):
         with suppress(OSError):  # the run is complete with more files, too
-            _remove_passing(run, coverage, history=report)
+            _remove_passing(run, coverage)
     return replace(outcome, files=_existing(run.paths.results))
 
 
-def _remove_passing(run: Run, coverage: Coverage, *, history: bool) -> None:
+def _remove_passing(run: Run, coverage: Coverage) -> None:
     """Join the segments of a complete run in one file, and remove what only a resume needs.
 
     A kill leaves segments twice, which the next writer of outputs removes. The history of workers
-    stays for a report (`history`), and if run.json says less: of several workers at once, of
-    failures, and of lost messages.
+    stays if run.json says less: of several workers at once, of failures, and of lost messages.
     """
     paths, used = run.paths, list(coverage.done.values())
     files = [path for path in used if path.parent != paths.segments_file]
@@ -127,7 +126,7 @@ def _remove_passing(run: Run, coverage: Coverage, *, history: bool) -> None:
     ranks = [rank for launch in run.manifest.launches for rank in launch.ranks.values()]
     several = len(ranks) > len(run.manifest.launches)
     failed = any(rank["faults"] or rank.get("again") or rank["state"] == "failed" for rank in ranks)
-    if not (history or several or failed or output_failure()):
+    if not (several or failed or output_failure()):
         paths.remove_history()
 
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from virnucpro.classifier.prevalence import Expectation, Prevalence
-from virnucpro.report.reading.history import History, read_history
 from virnucpro.report.reading.records import RecordTable, read_records
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
@@ -47,7 +46,6 @@ class RunFacts:
     records: RecordTable
     windows: RunTable
     regions: Block | None
-    history: History
     index: SequenceIndex
     working: bool = False
 
@@ -106,7 +104,7 @@ def read_facts(
     *,
     working: bool = False,
 ) -> RunFacts:
-    """Return the content of a run of predict: counts of its `scores`, and its logs."""
+    """Return the content of a run of predict: counts of its `scores`, and run.json."""
     regions = None
     if scores.regions is not None:
         regions = joined(RunTable(RegionTable, scores).blocks(REGION_COLUMNS))
@@ -117,7 +115,6 @@ def read_facts(
         records=read_records(RunTable(Predictions, scores)),
         windows=RunTable(Windows, scores),
         regions=regions,
-        history=read_history(run),
         index=scores.index,
         working=working,
     )
