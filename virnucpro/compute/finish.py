@@ -17,7 +17,7 @@ from typing import IO, Any, Final, TypeVar
 
 import numpy as np
 
-from virnucpro.arrays import AnyArray, IntArray, large_array
+from virnucpro.arrays import AnyArray, ByteArray, IntArray, large_array
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
@@ -77,6 +77,17 @@ class StoredBlock:
     quality: RecordQuality | None
     arrays: Mapping[str, AnyArray]
     about: Mapping[str, Any]
+
+    @property
+    def item_state(self) -> ByteArray:
+        """State of the row of each item."""
+        return self.coverage.row_state[self.index.item_row]
+
+    @property
+    def item_names(self) -> list[str]:
+        """Names of all items; a string of HDF5 cannot contain NUL: U+2400 replaces it."""
+        names = self.index.item_names(np.arange(self.index.n_items))
+        return [name.replace("\0", "\N{SYMBOL FOR NULL}") for name in names]
 
 
 class RunBlocks:
@@ -240,7 +251,7 @@ def _room(part: Columns, n: int) -> Columns:
     """Return columns of `n` entries, without values, as those of a part."""
     columns: list[AnyArray] = []
     for field in fields(part):
-        values = getattr(part, field.name)
+        values: AnyArray = getattr(part, field.name)
         columns.append(large_array((n, *values.shape[1:]), values.dtype))
     return type(part)(*columns)
 

@@ -79,8 +79,7 @@ def index_block(
         When the inputs cannot be read, or are not valid.
     """
     block = scan.blocks[number]
-    judged = block.first_record == 0
-    folder, files, notes = read_block(scan.parts(block), spec, rules, judged=judged)
+    folder, files, notes = read_block(scan.parts(block), spec, rules, block.first_record)
     return BlockIndex(block, spec, folder, files, names), notes
 
 

@@ -163,7 +163,7 @@ class BlockContent(NamedTuple):
 
 
 def read_block(
-    parts: Sequence[FilePart], spec: IndexSpec, rules: InputRules, *, judged: bool
+    parts: Sequence[FilePart], spec: IndexSpec, rules: InputRules, first_record: int
 ) -> BlockContent:
     """Read the records of a block and divide them; return the columns of their index.
 
@@ -171,8 +171,8 @@ def read_block(
     ----------
     parts
         The block: a part of a file, or of two files of mates.
-    judged
-        Whether the records are compared with the other alphabet, as the first ones of a file.
+    first_record
+        Number of the records before. The first ones of a file are compared with the other alphabet.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def read_block(
     """
     folder, keeps_qualities = MemoryFolder(), spec.kind != "whole"
     reader = _Reader(parts, spec, rules, qualities=keeps_qualities, batch_bytes=sys.maxsize)
-    (batch,) = reader.read_together(parts, judged=judged)
+    (batch,) = reader.read_together(parts, first_record)
     with ExitStack() as stack:
         streamed = _StreamedColumns(
             folder, stack, paired=spec.pairs is not None, qualities=keeps_qualities
@@ -201,7 +201,7 @@ def read_sequences(
     Parameters and errors are those of `read_block`.
     """
     reader = _Reader(parts, spec, rules, qualities=True, batch_bytes=sys.maxsize)
-    (batch,) = reader.read_together(parts, judged=False)
+    (batch,) = reader.read_together(parts, 1)
     return b"".join(batch.sequences), b"".join(batch.qualities)
 
 
@@ -255,11 +255,11 @@ class _Reader:
                 yield batch
             self.notes.end()
 
-    def read_together(self, paths: Sequence[Input], *, judged: bool = True) -> Iterator[_Batch]:
+    def read_together(self, paths: Sequence[Input], first_record: int = 0) -> Iterator[_Batch]:
         """Yield the records of one file, or of two files of mates; count their trouble."""
         self.notes.begin(str(paths[0]))
-        for batch in self._batches_of(paths):
-            self.notes.check(batch.names, batch.sequences, judged=judged)
+        for batch in self._batches_of(paths, first_record):
+            self.notes.check(batch.names, batch.sequences, judged=not first_record)
             if not self.notes.accept_qualities(batch.names, batch.qualities, paired=self._paired):
                 batch.qualities.clear()
             yield batch
@@ -285,8 +285,8 @@ class _Reader:
         read = partial(read_groups, alphabet=self._alphabet, strict=strict, longest=longest)
         return read_pairs(paths, read) if self._paired else read(paths[0])
 
-    def _batches_of(self, paths: Sequence[Input]) -> Iterator[_Batch]:
-        batch, size, number = _Batch.empty(), 0, 0
+    def _batches_of(self, paths: Sequence[Input], first_record: int) -> Iterator[_Batch]:
+        batch, size, number = _Batch.empty(), 0, first_record
         for record in self._records_of(paths):
             if isinstance(record, Records):
                 number += len(record.names)
