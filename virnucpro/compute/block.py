@@ -1,16 +1,21 @@
 """Compute one block: its records, windows and rows, their scores and vectors."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
+from virnucpro.arrays import AnyArray
 from virnucpro.classifier.quality import record_quality
 from virnucpro.classifier.run_scores import run_windows, score_run
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.compute.rank_main import RankTask, UnitProgress
 from virnucpro.compute.row_embedder import RowEmbedder
+from virnucpro.report.extract import hashed_ids
 from virnucpro.runtime.policy import Findings
-from virnucpro.sequences.block import index_block
-from virnucpro.sequences.input_rules import InputRules
+from virnucpro.sequences.block import BlockIndex, index_block
+from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.scan import Scan
 from virnucpro.sequences.spec import IndexSpec
 from virnucpro.store.block_segment import BlockSegment
@@ -67,18 +72,57 @@ def compute_block(
             "counts": rows.counts,
         }
         arrays |= {f"row_{name}": own for name, own in of_rows.items() if own is not None}
-    coverage = coverage_of_rows(arrays, models.width, reasons)
-    scores = score_run(index, run_windows(index, coverage), coverage, task.n_classes)
+    about, arrays = block_results(
+        index,
+        arrays,
+        notes,
+        reasons,
+        width=models.width,
+        n_classes=task.n_classes,
+        calibrated=task.calibrated,
+    )
+    return BlockSegment(number, task.rank.fingerprint, about, arrays)
+
+
+def block_results(
+    index: BlockIndex,
+    rows: Mapping[str, AnyArray],
+    notes: InputNotes,
+    reasons: Mapping[int, str],
+    *,
+    width: int,
+    n_classes: int,
+    calibrated: bool,
+) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Return facts and arrays of a segment, from those of its rows.
+
+    Parameters
+    ----------
+    rows
+        Columns of the index, and results of rows; without these, all rows are missing.
+    reasons
+        Reason of each quarantined row.
+    width
+        Number of scores of a row.
+    n_classes, calibrated
+        As in `BlockTask`.
+    """
+    arrays = dict(rows)
+    coverage = coverage_of_rows(arrays, width, reasons)
+    scores = score_run(index, run_windows(index, coverage), coverage, n_classes)
     arrays |= {f"record.{one.name}": getattr(scores, one.name) for one in fields(scores)}
-    if task.calibrated:
+    if calibrated:
         quality = record_quality(index)
         arrays |= {f"quality.{one.name}": getattr(quality, one.name) for one in fields(quality)}
+    names = index.record_names(np.arange(index.n_records))
+    arrays["name_hash"], starts = hashed_ids(names)
     about = {
         "block": index.block,
         "notes": notes.as_json(),
         "reasons": list(reasons.items()),
         "qualities": index.has_qualities,
-        "width": models.width,
         "letters": int(index.record_letters.sum()),
+        "starts": list(starts.items()),
+        "width": width,
     }
-    return BlockSegment(number, task.rank.fingerprint, about, arrays)
+    return about, arrays

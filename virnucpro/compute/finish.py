@@ -7,7 +7,7 @@ missing.
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -22,8 +22,8 @@ from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
 from virnucpro.classifier.decision import RecordCalls, RecordQuality, call_records
-from virnucpro.classifier.quality import record_quality
-from virnucpro.classifier.run_scores import run_windows, score_run
+from virnucpro.classifier.run_scores import run_windows
+from virnucpro.compute.block import block_results
 from virnucpro.report.extract import (
     RecordIds,
     UniqueIds,
@@ -37,14 +37,12 @@ from virnucpro.report.regions import BEDGRAPH, bed_lines, bedgraph_lines, gff3_l
 from virnucpro.run.manifest import Manifest
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.block import BlockIndex, index_block, stored_index
-from virnucpro.sequences.columns import COLUMNS, OPTIONAL_COLUMNS
 from virnucpro.sequences.index import input_names
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.scan import Scan
 from virnucpro.sequences.spec import IndexSpec, InputFile
-from virnucpro.store.block_segment import open_block
+from virnucpro.store.block_segment import named_arrays, open_block
 from virnucpro.store.coverage import Coverage, coverage_of_rows
-from virnucpro.store.schema import RowState
 from virnucpro.tables.columns import (
     CALL_NAMES,
     Missing,
@@ -66,17 +64,40 @@ _RUN_JSON: Final = Path("run.json")
 
 @dataclass(frozen=True, eq=False)
 class StoredBlock:
-    """Records of one block with their scores; `arrays` and `about` are those of its segment.
+    """Records of one block; `about` and `arrays` are those of its segment.
 
     Without a segment, `arrays` has no results of rows.
     """
 
-    index: BlockIndex
-    coverage: Coverage
-    records: RecordScores
-    quality: RecordQuality | None
-    arrays: Mapping[str, AnyArray]
     about: Mapping[str, Any]
+    arrays: Mapping[str, AnyArray]
+    _open: Callable[[Mapping[str, AnyArray]], BlockIndex]
+
+    @cached_property
+    def index(self) -> BlockIndex:
+        """Index of the records."""
+        return self._open(self.arrays)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """States and scores of rows."""
+        return coverage_of_rows(self.arrays, self.about["width"], dict(self.about["reasons"]))
+
+    @property
+    def missing(self) -> bool:
+        """Whether the results of rows are missing."""
+        return "row_state" not in self.arrays and len(self.arrays["row_lengths"]) > 0
+
+    @property
+    def records(self) -> RecordScores:
+        """Scores of the records."""
+        return RecordScores(**named_arrays(self.arrays, "record."))
+
+    @property
+    def quality(self) -> RecordQuality | None:
+        """Composition of the records; None without a calibration."""
+        columns = named_arrays(self.arrays, "quality.")
+        return RecordQuality(**columns) if columns else None
 
     @property
     def item_state(self) -> ByteArray:
@@ -154,25 +175,25 @@ class RunBlocks:
         if path is None:
             return self._missing(number)
         segment = open_block(path, number, self._manifest.fingerprint)
-        arrays, about = segment.arrays, segment.about
-        columns = {name: arrays[name] for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in arrays}
-        index = stored_index(
-            columns, self.scan.blocks[number], self.spec, self.input_names, self.scan, self.rules
-        )
-        coverage = coverage_of_rows(arrays, about["width"], dict(about["reasons"]))
-        records = RecordScores(**segment.named("record."))
-        quality = RecordQuality(**segment.named("quality.")) if self.calibration else None
-        return StoredBlock(index, coverage, records, quality, arrays, about)
+        block, given = self.scan.blocks[number], (self.scan, self.rules)
+
+        def index(arrays: Mapping[str, AnyArray]) -> BlockIndex:
+            return stored_index(arrays, block, self.spec, self.input_names, *given)
+
+        return StoredBlock(segment.about, segment.arrays, index)
 
     def _missing(self, number: int) -> StoredBlock:
         index, notes = index_block(self.scan, number, self.spec, self.rules, self.input_names)
-        arrays = index.columns()
-        coverage = coverage_of_rows(arrays, self.width, {})
-        windows, n_classes = run_windows(index, coverage), len(self._manifest.classes)
-        records = score_run(index, windows, coverage, n_classes)
-        quality = record_quality(index) if self.calibration else None
-        about = {"notes": notes.as_json(), "qualities": index.has_qualities}
-        return StoredBlock(index, coverage, records, quality, arrays, about)
+        results = block_results(
+            index,
+            index.columns(),
+            notes,
+            {},
+            width=self.width,
+            n_classes=len(self._manifest.classes),
+            calibrated=self.calibration is not None,
+        )
+        return StoredBlock(*results, lambda _: index)
 
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records, as `SequenceIndex.record_names`."""
@@ -205,10 +226,13 @@ class CalledRun:
         Whether all records have valid qualities.
     missing, quarantined
         Whether a block has no segment, and whether a row failed permanently.
+    unique
+        Unique ids of all records.
     """
 
     records: RecordScores
     calls: RecordCalls
+    unique: UniqueIds
     notes: tuple[Mapping[str, Any], ...]
     fastq: bool
     missing: bool
@@ -226,16 +250,19 @@ def call_blocks(blocks: RunBlocks, manifest: Manifest) -> CalledRun:
     first = blocks.open(0)
     records = _room(first.records, blocks.n_records)
     quality = first.quality and _room(first.quality, blocks.n_records)
+    hashes, starts = np.empty(blocks.n_records, np.int64), dict[int, int]()
     notes, fastq, missing, quarantined = [], blocks.n_records > 0, False, False
     for number in blocks.numbers():
         block, place = blocks.open(number), blocks.place(number)
         _fill(records, block.records, place)
         if quality is not None and block.quality is not None:
             _fill(quality, block.quality, place)
+        hashes[place] = block.arrays["name_hash"]
+        starts |= {place.start + record: start for record, start in block.about["starts"]}
         notes.append(block.about["notes"])
         fastq &= block.about["qualities"]
-        missing |= bool(block.coverage.missing)
-        quarantined |= bool((block.coverage.row_state == RowState.QUARANTINED).any())
+        missing |= block.missing
+        quarantined |= bool(block.about["reasons"])
     calls = call_records(
         records,
         Thresholds(**manifest.thresholds),
@@ -244,7 +271,8 @@ def call_blocks(blocks: RunBlocks, manifest: Manifest) -> CalledRun:
         quality,
         other_window=manifest.has_other_window,
     )
-    return CalledRun(records, calls, tuple(notes), fastq, missing, quarantined)
+    unique = UniqueIds(blocks, hashes, starts)
+    return CalledRun(records, calls, unique, tuple(notes), fastq, missing, quarantined)
 
 
 def _room(part: Columns, n: int) -> Columns:
@@ -261,7 +289,7 @@ def _fill(whole: Columns, part: Columns, place: slice) -> None:
         getattr(whole, field.name)[place] = getattr(part, field.name)
 
 
-def input_warnings(blocks: RunBlocks, called: CalledRun, unique: UniqueIds) -> list[str]:
+def input_warnings(blocks: RunBlocks, called: CalledRun) -> list[str]:
     """Return the warnings about the inputs.
 
     Raises
@@ -269,7 +297,7 @@ def input_warnings(blocks: RunBlocks, called: CalledRun, unique: UniqueIds) -> l
     InputError
         If most records of a file are invalid.
     """
-    scan, spec = blocks.scan, blocks.spec
+    scan, spec, unique = blocks.scan, blocks.spec, called.unique
     notes = InputNotes(spec.alphabet, blocks.rules, judged=False, pieces=spec.piece is not None)
     second = {span.file for block in scan.blocks for span in block.spans[1:]}
     for number, file in enumerate(scan.files):
@@ -286,11 +314,7 @@ def input_warnings(blocks: RunBlocks, called: CalledRun, unique: UniqueIds) -> l
 
 
 def write_blocks(
-    target: RunDirectory,
-    blocks: RunBlocks,
-    manifest: Manifest,
-    called: CalledRun,
-    unique: UniqueIds,
+    target: RunDirectory, blocks: RunBlocks, manifest: Manifest, called: CalledRun
 ) -> None:
     """Write the tables of a run, the rows of one block after the other.
 
@@ -313,7 +337,7 @@ def write_blocks(
         for number in blocks.numbers():
             scores = _block_scores(blocks, number, manifest, called)
             scores.index.items_before, n_items = n_items, n_items + scores.index.n_items
-            ids = RecordIds(scores.index, unique, blocks.place(number).start)
+            ids = RecordIds(scores.index, called.unique, blocks.place(number).start)
             for path, texts in outputs.of_block(scores, ids, n_features):
                 streams[path].writelines(texts)
             n_features += 0 if scores.regions is None else int(scores.regions.viral.sum())

@@ -5,9 +5,10 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final, NamedTuple, Protocol
+from typing import IO, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -63,6 +64,20 @@ class NamedRecords(Protocol):
         """Return input file and number of records."""
 
 
+def hashed_ids(ids: Sequence[str]) -> tuple[IntArray, dict[int, int]]:
+    """Return the hash of each id, and of the start of those that end as the id of a stretch.
+
+    Equal in all processes; the keys are the positions in `ids`.
+    """
+    ends = enumerate(map(_STRETCH.search, ids))
+    starts = {place: _hash(end.string[: end.start()]) for place, end in ends if end}
+    return np.fromiter(map(_hash, ids), np.int64, len(ids)), starts
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
 class UniqueIds:
     """Which parts the ids of the records of a run have: they do not depend on calls.
 
@@ -70,7 +85,12 @@ class UniqueIds:
     sample is one of `sample_names`; if that is no unique id either, ``sample|name|record`` with the
     number of the record in its file. An id that a stretch of another record can have is not unique.
 
-    The memory is about 30 bytes per record.
+    Parameters
+    ----------
+    run
+        Names of all records.
+    hashes, starts
+        As `hashed_ids` of the names; the hashes are changed here.
 
     Attributes
     ----------
@@ -78,29 +98,35 @@ class UniqueIds:
         Number of records with the name of an earlier one, and the first with a repeated name.
     """
 
-    def __init__(self, run: NamedRecords) -> None:
+    def __init__(self, run: NamedRecords, hashes: IntArray, starts: dict[int, int]) -> None:
         self.n_repeats = self.repeated = 0
         self._samples = sample_names(run.input_names)
         self._n_added = np.zeros(run.n_records, np.uint8)
-        hashes = np.empty(run.n_records, np.int64)
-        whole: dict[int, int] = {}  # hash of the id without its end, of records named as stretches
-        changed = np.arange(run.n_records)
-        while len(changed):
-            for rows in blocks(len(changed)):
-                records = changed[rows]
-                ids = self.of(run, records)
-                hashes[records] = np.fromiter(map(hash, ids), np.int64, len(rows))
-                ends = zip(records.tolist(), map(_STRETCH.search, ids), strict=True)
-                whole |= {record: hash(end.string[: end.start()]) for record, end in ends if end}
-            keys = np.array([*whole.values()], np.int64)
+        while True:
+            keys = np.array([*starts.values()], np.int64)
             present = {*hashes[np.isin(hashes, keys)].tolist()}
-            stretches = np.array([record for record in whole if whole[record] in present], np.int64)
+            stretches = np.array([one for one in starts if starts[one] in present], np.int64)
             counts, equal = zip(*repeated_values(hashes), strict=True)
             if not self._n_added.any() and sum(counts):
                 self.n_repeats, self.repeated = sum(counts), int(np.concatenate(equal).min())
             changed = np.unique(np.concatenate([stretches, *equal]))
             changed = changed[self._n_added[changed] < _MOST_ADDED]
+            if not len(changed):
+                return
             self._n_added[changed] += 1
+            for rows in blocks(len(changed)):
+                records = changed[rows]
+                hashes[records], of_these = hashed_ids(self.of(run, records))
+                starts |= {int(records[place]): start for place, start in of_these.items()}
+
+    @classmethod
+    def of_index(cls, index: SequenceIndex) -> Self:
+        """Return the ids of an index with all records of a run."""
+        hashes, starts = np.empty(index.n_records, np.int64), dict[int, int]()
+        for records in blocks(index.n_records):
+            hashes[records], of_these = hashed_ids(index.record_names(records))
+            starts |= {int(records[place]): start for place, start in of_these.items()}
+        return cls(index, hashes, starts)
 
     def of(self, index: NamedRecords, records: IntArray, n_before: int = 0) -> list[str]:
         """Return the ids of records of an index, which follow `n_before` records of the run."""
@@ -130,7 +156,7 @@ class RecordIds:
         self, index: SequenceIndex, unique: UniqueIds | None = None, n_before: int = 0
     ) -> None:
         self.index, self.n_before = index, n_before
-        self._unique = unique or UniqueIds(index)
+        self._unique = unique or UniqueIds.of_index(index)
 
     def of(self, records: IntArray) -> list[str]:
         """Return the ids of records."""

@@ -8,7 +8,14 @@ import numpy as np
 
 from virnucpro.arrays import AnyArray, IntArray
 from virnucpro.sequences.builder import read_block, read_sequences
-from virnucpro.sequences.columns import ColumnFile, Header, MemoryColumn, MemoryFolder
+from virnucpro.sequences.columns import (
+    COLUMNS,
+    OPTIONAL_COLUMNS,
+    ColumnFile,
+    Header,
+    MemoryColumn,
+    MemoryFolder,
+)
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.scan import Block, Scan
@@ -91,16 +98,17 @@ def stored_index(
     scan: Scan | None = None,
     rules: InputRules | None = None,
 ) -> BlockIndex:
-    """Return the index with the columns of `BlockIndex.columns`.
+    """Return the index with the columns of `BlockIndex.columns`; other ones are ignored.
 
     Its letters are read from the inputs of `scan` when they are needed; without a scan, it has
     none.
     """
     folder, files = MemoryFolder(), dict[str, ColumnFile]()
-    for name, values in columns.items():
-        folder[name] = column = MemoryColumn(name)
-        column.append(values)
-        files[name] = column.close()
+    for name in (*COLUMNS, *OPTIONAL_COLUMNS):
+        if name in columns:
+            folder[name] = column = MemoryColumn(name)
+            column.append(columns[name])
+            files[name] = column.close()
 
     @cache
     def letters() -> tuple[bytes, bytes]:

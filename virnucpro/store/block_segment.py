@@ -53,10 +53,11 @@ class BlockSegment:
     about: Mapping[str, Any]
     arrays: Mapping[str, AnyArray]
 
-    def named(self, prefix: str) -> dict[str, AnyArray]:
-        """Return the arrays whose names begin with a prefix, without it."""
-        size = len(prefix)
-        return {name[size:]: own for name, own in self.arrays.items() if name.startswith(prefix)}
+
+def named_arrays(arrays: Mapping[str, AnyArray], prefix: str) -> dict[str, AnyArray]:
+    """Return the arrays whose names begin with a prefix, without it."""
+    size = len(prefix)
+    return {name[size:]: values for name, values in arrays.items() if name.startswith(prefix)}
 
 
 def encode_block(segment: BlockSegment) -> bytes:

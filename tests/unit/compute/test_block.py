@@ -19,7 +19,6 @@ from virnucpro.compute.predict import predict
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.compute.rank_launch import rank_task
 from virnucpro.errors import DamagedSegmentError, InputError, SegmentError
-from virnucpro.report.extract import UniqueIds
 from virnucpro.run.embed_job import embed_job
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
@@ -57,12 +56,12 @@ def computed(job, old, folder, n_bytes, skipped=()):
             segments[number] = folder.parent / f"block-{number:06d}.h5"
             write_block(segments[number], compute_block(task, number, models, WATCH, Findings()))
     blocks = RunBlocks(inputs, job.index, job.rules, run.manifest, segments)
-    called, unique = call_blocks(blocks, run.manifest), UniqueIds(blocks)
-    write_blocks(target, blocks, run.manifest, called, unique)
+    called = call_blocks(blocks, run.manifest)
+    write_blocks(target, blocks, run.manifest, called)
     if run.stores_vectors:
         write_vectors(target.embeddings, blocks, run.manifest)
     return SimpleNamespace(
-        run=run, blocks=blocks, warnings=input_warnings(blocks, called, unique), task=task
+        run=run, blocks=blocks, warnings=input_warnings(blocks, called), task=task
     )
 
 
