@@ -7,10 +7,11 @@ missing.
 
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
@@ -71,12 +72,12 @@ class StoredBlock:
 
     about: Mapping[str, Any]
     arrays: Mapping[str, AnyArray]
-    _open: Callable[[Mapping[str, AnyArray]], BlockIndex]
+    _open: Callable[[], BlockIndex]
 
     @cached_property
     def index(self) -> BlockIndex:
         """Index of the records."""
-        return self._open(self.arrays)
+        return self._open()
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -150,7 +151,6 @@ class RunBlocks:
         self.n_records = int(self.first[-1])
         self.input_names = input_names([file.path for file in scan.files])
         self.open = lru_cache(maxsize=1)(self._open)
-
         content = manifest.calibration
         self.calibration = read_calibration(content, _RUN_JSON) if content else None
 
@@ -175,12 +175,10 @@ class RunBlocks:
         if path is None:
             return self._missing(number)
         segment = open_block(path, number, self._manifest.fingerprint)
-        block, given = self.scan.blocks[number], (self.scan, self.rules)
-
-        def index(arrays: Mapping[str, AnyArray]) -> BlockIndex:
-            return stored_index(arrays, block, self.spec, self.input_names, *given)
-
-        return StoredBlock(segment.about, segment.arrays, index)
+        place = self.scan.blocks[number], self.spec, self.input_names, self.scan, self.rules
+        return StoredBlock(
+            segment.about, segment.arrays, partial(stored_index, segment.arrays, *place)
+        )
 
     def _missing(self, number: int) -> StoredBlock:
         index, notes = index_block(self.scan, number, self.spec, self.rules, self.input_names)
@@ -193,7 +191,7 @@ class RunBlocks:
             n_classes=len(self._manifest.classes),
             calibrated=self.calibration is not None,
         )
-        return StoredBlock(*results, lambda _: index)
+        return StoredBlock(*results, lambda: index)
 
     def record_names(self, records: IntArray) -> list[str]:
         """Return the names of records, as `SequenceIndex.record_names`."""
@@ -208,7 +206,7 @@ class RunBlocks:
         """Return input file and number of records, as `SequenceIndex.record_origins`."""
         blocks = np.searchsorted(self.first, records, side="right") - 1
         places = [(block.spans[0].file, block.first_record) for block in self.scan.blocks]
-        files, before = np.array(places or [(0, 0)], np.int64)[blocks].T
+        files, before = np.array(places, np.int64)[blocks].T
         return files, before + records - self.first[blocks] + 1
 
 
@@ -300,14 +298,15 @@ def input_warnings(blocks: RunBlocks, called: CalledRun) -> list[str]:
     scan, spec, unique = blocks.scan, blocks.spec, called.unique
     notes = InputNotes(spec.alphabet, blocks.rules, judged=False, pieces=spec.piece is not None)
     second = {span.file for block in scan.blocks for span in block.spans[1:]}
+    counts: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for block, of_block in zip(scan.blocks, called.notes, strict=True):
+        counts[block.spans[0].file].append(of_block)
     for number, file in enumerate(scan.files):
-        if number in second:
-            continue
-        notes.begin(file.path)
-        for block, counts in zip(scan.blocks, called.notes, strict=True):
-            if block.spans[0].file == number:
-                notes.add_block(counts)
-        notes.end()
+        if number not in second:
+            notes.begin(file.path)
+            for of_block in counts[number]:
+                notes.add_block(of_block)
+            notes.end()
     files = [InputFile(file.path, file.sha256, 0, file.n_bytes) for file in scan.files]
     name = blocks.record_names(np.array([unique.repeated]))[0] if unique.n_repeats else ""
     return [*notes.warnings(files, unique.n_repeats, name)]

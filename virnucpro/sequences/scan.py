@@ -8,6 +8,7 @@ and parts: each part reads the whole record, and computes its share of windows a
 """
 
 import hashlib
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -221,7 +222,7 @@ def _write_reads(text: Path, path: Input, *, paired: bool, qualities: bool = Tru
 
     Return the numbers of the reads with which the records of paired reads begin, else nothing.
     """
-    units: list[int] = []
+    units = array("q")
     has_first = False
     with text.open("wb") as stream:
         for number, (name, letters, of_letters, _) in enumerate(split_alignments(path)):
@@ -277,11 +278,12 @@ class _FileScan:
     def cut(self, n_bytes: int, step: int, units: Sequence[int]) -> list[_Cut]:
         """Return the cuts behind each `n_bytes`: at every `step`-th record, or one of `units`."""
         cuts, wanted = [(0, 0)], n_bytes
-        allowed = np.array(units, np.int64)
+        allowed = np.append(np.array(units, np.int64), -1)
         for first, starts in self._record_starts():
             numbers = np.arange(first, first + len(starts))
-            able = np.isin(numbers, allowed) if len(units) else numbers % step == 0
-            able &= numbers > 0
+            able = (numbers % step == 0) & (numbers > 0)
+            if len(units):
+                able &= allowed[np.searchsorted(allowed[:-1], numbers)] == numbers
             places, numbers = starts[able], numbers[able]
             while (at := int(np.searchsorted(places, wanted))) < len(places):
                 cuts.append((int(places[at]), int(numbers[at])))
