@@ -8,7 +8,12 @@ OUT/labels.tsv and OUT/exclude.bed are the inputs of ``virnucpro train``, and OU
 the bundle. The same genomes, seed, versions and kind of processor give the same bundle. All genomes
 of the splits `train` and `valid` are for training: the figures come from the cross-validations.
 Each folder of genomes has a genomes.tsv, and may have a phage_like_regions.bed of regions to leave
-out. Files with many genomes are divided into OUT/genomes; long open frames of hosts, and random
+out. mini_prophages.bed, beside this script, has prophages that a first round found in prokaryotes:
+
+    virnucpro predict PROKARYOTES -b OUT/training/bundle --prevalence .05 -o RUN
+    python scripts/train_mini.py --mark RUN [RUN ...]
+
+Files with many genomes are divided into OUT/genomes; long open frames of hosts, and random
 sequences, are written there, too. When the bundle
 is in virnucpro/bundles/mini, ``python scripts/golden_figures.py mini`` records its scores.
 
@@ -71,6 +76,9 @@ CODING_OF = {
 """Kingdoms whose open frames are cut out, and the class of these."""
 LEAST_CODING, MOST_CODING, SEARCHED = 909, 60, 400_000
 """Shortest coding sequence, sequences of a genus, and bases of a genome that are searched."""
+PROPHAGES = Path(__file__).parent / "mini_prophages.bed"
+"""Prophages in the genomes of prokaryotes: record, start, end."""
+LEAST_PROPHAGE = 10_000
 NOTES = Path(__file__).parent / "mini_notes.md"
 """Limits of the bundle, for its card."""
 COLUMNS = ("file", "label", "group", "split", "kingdom", "class")
@@ -80,6 +88,11 @@ DESCRIPTION = "composition of windows and genes of records, trained on public ge
 def main(argv: Sequence[str] | None = None) -> int:
     """Write labels and regions, then train; return the exit code of the training."""
     arguments, options = _parser().parse_known_args(argv)
+    if arguments.mark:
+        mark_prophages(arguments.mark)
+        return 0
+    if not (arguments.genomes and arguments.out):
+        _parser().error("--genomes and --out are needed")
     arguments.out.mkdir(parents=True, exist_ok=True)
     labels, regions = arguments.out / "labels.tsv", arguments.out / "exclude.bed"
     folders = [folder.resolve() for folder in arguments.genomes]
@@ -223,7 +236,22 @@ def write_regions(path: Path, folders: Sequence[Path]) -> None:
         if regions.exists():
             rows = (line.split("\t") for line in regions.read_text(encoding="utf-8").splitlines())
             lines += ["\t".join(row[1:4]) + "\n" for row in rows]
+    lines.append(PROPHAGES.read_text(encoding="utf-8"))
     path.write_text("".join(lines), encoding="utf-8")
+
+
+def mark_prophages(runs: Sequence[Path]) -> None:
+    """Write the long viral stretches of records that are not viral as a whole to `PROPHAGES`."""
+    found = set()
+    for run in runs:
+        with (run / "regions.tsv").open(newline="", encoding="utf-8") as stream:
+            for row in csv.DictReader(stream, delimiter="\t"):
+                part = {row["start_edge"], row["end_edge"]} != {"record"}
+                start, end = int(row["start"]) - 1, int(row["end"])
+                if row["state"] == "viral" and part and end - start >= LEAST_PROPHAGE:
+                    found.add((row["seq_name"], start, end))
+    lines = [f"{name}\t{start}\t{end}\n" for name, start, end in sorted(found)]
+    PROPHAGES.write_text("".join(lines), encoding="utf-8")
 
 
 def _rows(folder: Path) -> list[dict[str, str]]:
@@ -281,8 +309,10 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__.splitlines()[0], epilog="Other options are those of virnucpro train."
     )
     text = "folder with genomes.tsv; may be repeated"
-    parser.add_argument("--genomes", type=Path, required=True, action="append", help=text)
-    parser.add_argument("--out", type=Path, required=True, help="output folder")
+    parser.add_argument("--genomes", type=Path, action="append", help=text)
+    parser.add_argument("--out", type=Path, help="output folder")
+    text = "write mini_prophages.bed from these runs, and end"
+    parser.add_argument("--mark", type=Path, nargs="+", metavar="RUN", help=text)
     return parser
 
 

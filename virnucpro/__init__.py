@@ -28,10 +28,9 @@ from virnucpro.lazy import imported_at_first_use
 TYPE_CHECKING = False  # importing typing takes most of the time of this import
 if TYPE_CHECKING:
     from virnucpro.api.classify import classify
-    from virnucpro.api.commands import evaluate, list_bundles, train
     from virnucpro.api.embed import embed, embed_iter
     from virnucpro.api.embeddings import Embeddings, read_embeddings
-    from virnucpro.api.model import Model, load
+    from virnucpro.api.model import Model, list_bundles, load
     from virnucpro.api.result import Result
     from virnucpro.api.tables import read_predictions, read_regions, read_windows
 
@@ -62,14 +61,12 @@ __all__ = [
     "classify",
     "embed",
     "embed_iter",
-    "evaluate",
     "list_bundles",
     "load",
     "read_embeddings",
     "read_predictions",
     "read_regions",
     "read_windows",
-    "train",
 ]
 
 _MODULES = {
@@ -79,14 +76,12 @@ _MODULES = {
     "Model": "model",
     "embed": "embed",
     "embed_iter": "embed",
-    "evaluate": "commands",
-    "list_bundles": "commands",
+    "list_bundles": "model",
     "load": "model",
     "read_embeddings": "embeddings",
     "read_predictions": "tables",
     "read_regions": "tables",
     "read_windows": "tables",
-    "train": "commands",
 }
 """Module in `virnucpro.api` of each name that is imported at its first use."""
 

@@ -79,14 +79,8 @@ class Worker(FileWorker):
         """Return the result of a file whose run a resume would leave as it is, else None.
 
         A run that cannot be read or resumed is left to `process`, which raises the error.
-
-        Raises
-        ------
-        NotARunError
-            If the file has a run of an older version: none of its runs can be resumed.
         """
         run = RunDirectory(output_dir / Path(data).relative_to(input_dir))
-        run.require_layout(f"all such runs in {output_dir}")
         with suppress(RunError, OSError):
             if run.run_json.is_file() and not is_held(run.lock):
                 manifest = parse_manifest(run)

@@ -18,7 +18,6 @@ from virnucpro.durable import (
     sync_folder,
     temporary_beside,
 )
-from virnucpro.errors import NotARunError
 from virnucpro.folder_lock import is_held
 from virnucpro.joined import members
 
@@ -34,8 +33,6 @@ _LAUNCH = re.compile(r"\d{4,}\.json")
 
 _MACHINE: Final = "run"
 _RUN_JSON: Final = "run.json"
-_FIRST_VERSION: Final = 9
-"""First schema version of a run.json in the folder ``run``; older ones are in the folder above."""
 
 
 class RunDirectory:
@@ -275,27 +272,16 @@ class RunDirectory:
         """Return all files and folders of the run, which may be missing or links."""
         return (self.machine, self.tracks, self.index, self.pt, *self._files)
 
-    def require_layout(self, old: str = "this one") -> None:
-        """Raise NotARunError, with the advice to delete `old`, if an older version made the run."""
-        if _is_older_run(self.root):
-            raise NotARunError(
-                f"{self.root} has a run of an older version of virnucpro, with another layout: use "
-                f"that version, choose another folder, or delete {old} and repeat the run."
-            )
-
     def require_regular_files(self) -> None:
         """Check that every existing file of the run is a regular file, and every folder its own.
 
         Raises
         ------
-        NotARunError
-            If the folder has a run of a version with other places of these files.
         RunError
             If a file is a pipe, socket, device or folder. Opening a named pipe would block.
             If a folder, a log or the lock is a symbolic link: the program would change or delete
             files outside of the run.
         """
-        self.require_layout()
         own = (*self._files, self.lock, *self.launches.glob("????.json"))
         logs = [path for pattern in _LOGS for path in self.logs.glob(pattern)]
         _refuse_links(self, self.lock)
@@ -402,20 +388,9 @@ def is_run(folder: Path) -> bool:
     OSError
         If the file exists and cannot be read.
     """
-    return _version(folder / _MACHINE / _RUN_JSON) >= _FIRST_VERSION or _is_older_run(folder)
-
-
-def _is_older_run(folder: Path) -> bool:
-    return 0 < _version(folder / _RUN_JSON) < _FIRST_VERSION
-
-
-def _version(path: Path) -> int:
-    """Return the schema version of a run.json; 0 if it is missing or is another file."""
+    path = folder / _MACHINE / _RUN_JSON
     try:
         content = json.loads(path.read_bytes()) if path.is_file() else None
     except (FileNotFoundError, ValueError, RecursionError):
-        return 0
-    match content:
-        case {"schema_version": int(version), "fingerprint": _}:
-            return version
-    return 0
+        return False
+    return isinstance(content, dict) and {"schema_version", "fingerprint"} <= content.keys()

@@ -18,8 +18,9 @@ import numpy as np
 from aggregate import anonymous_memory, timed
 
 from virnucpro.bundles.bundle import open_bundle
+from virnucpro.run.calls import call_run
 from virnucpro.run.manifest import Manifest, write_manifest
-from virnucpro.run.outputs import call_run, write_tables
+from virnucpro.run.outputs import write_tables
 from virnucpro.run.report import report_on
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run

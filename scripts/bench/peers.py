@@ -1,20 +1,25 @@
-"""Accuracy and speed of a bundle and of Jaeger on the same pieces: phages against prokaryotes.
+"""Accuracy and speed of mini, geNomad's network and Jaeger on the same pieces of genomes.
 
-    python scripts/bench/peers.py --labels OUT/labels.tsv --exclude OUT/exclude.bed
-        [--jaeger DIR] [--bundle mini] [--split valid]
+    python scripts/bench/peers.py --out OUT [--lengths 1250 3000 10000] [--pieces N]
+        [--genomad DIR] [--jaeger DIR]
 
-Draws pieces of 2,048 bases from the genomes of one split, and prints for each tool: AUROC, recall
-where 1 % of the prokaryotes are called, the share of phages and of prokaryotes that it calls, wall
-time, and megabases per CPU second of the whole command. Genera and virus groups count equally.
+OUT is the folder of ``scripts/train_mini.py``. The pieces are those of the cross-validations of the
+training, and the scores of mini are those of networks that had not seen the group of a piece, or
+its near relatives. The others may have seen these genomes. For each length and tool: AUROC and
+recall where 1 % of the others are called, for phages against prokaryotes and for all viruses
+against all others; the shares of phages, other viruses, and others that the tool calls; and
+megabases per CPU second of the whole command on one core. Weights are those of a metagenome. Random
+sequences are left out.
 
-With ``--jaeger`` the peer is Jaeger with its published model (PyPI: jaeger-bio). It is installed in
-the environment DIR if that does not exist (about 2 GB, many minutes, needs a network). Its score is
-the log odds of the class phage in the softmax of its four class scores; its calls are its own table
-of phages.
+The environments DIR are made if they do not exist (some 2 GB each, many minutes, need a network):
+geNomad's network (``genomad nn-classification``, without a database) is judged by the log odds of
+virus_score, and calls where this score is the highest of three. Jaeger is judged by the log odds of
+its class phage, among phages and prokaryotes only, and calls what is in its own table of phages.
 """
 
 import argparse
 import csv
+import json
 import subprocess
 import sys
 import tempfile
@@ -25,21 +30,29 @@ from typing import NamedTuple
 
 import commands
 import numpy as np
-from accuracy import OF_BACTERIA, BoolArray, FloatArray, recall_at_few
+from accuracy import SHUFFLED, BoolArray, FloatArray, recall_at_few
 
+from virnucpro.classifier.prevalence import posterior
 from virnucpro.lab.evaluation.input_table import read_regions
 from virnucpro.lab.evaluation.labels import read_labels
 from virnucpro.lab.metrics import auroc
 from virnucpro.lab.training.calibration import metagenome_weights
-from virnucpro.lab.training.draw import Drawn, draw_pieces
+from virnucpro.lab.training.draw import Crops, Drawn, PieceKind
 from virnucpro.lab.training.genomes import read_genomes
 from virnucpro.lab.training.weights import PROKARYOTES, is_phage
+from virnucpro.lab.training.windows_file import draw_training_windows
 
-BASES = 2_048
-REQUIREMENT = "jaeger-bio[cpu]==1.26.5"
+JAEGER, GENOMAD = ["jaeger-bio[cpu]==1.26.5"], ["genomad==1.13.0"]
 PHAGE, CLASSES = "phage", ("bacteria", "phage", "eukarya", "archaea")
-LOWEST = -1e3
-"""Log odds of a piece without an answer."""
+CALLED_AT, LOWEST = 0.05, -1e3
+"""Share of viruses at which mini calls; log odds of a piece without an answer."""
+NO_CROPS = Crops((300, 1250), share=0)
+JAEGER_BASES = 2048
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
+HEADER = (
+    "| bases | tool | phages: AUROC, recall at 1 % | all viruses | called: phages, other viruses, "
+    "others | Mb/CPU s |\n|---|---|---|---|---|---|"
+)
 
 
 class Answers(NamedTuple):
@@ -52,51 +65,81 @@ class Answers(NamedTuple):
 def main() -> None:
     """Print the table."""
     options = _options()
-    excluded = read_regions(options.exclude)
-    genomes = read_genomes(read_labels(options.labels, options.split), excluded)
-    drawn = draw_pieces(genomes, BASES, *options.pieces, options.seed, of_bacteria=options.bacteria)
-    kinds = zip(drawn.groups, drawn.sources, strict=True)
-    drawn = drawn.select(np.array([is_phage(s) or g[0] in PROKARYOTES for g, s in kinds]))
-    print("| tool | pieces | AUROC | recall at 1 % | phages, prokaryotes called | s | Mb/CPU s |")
-    print("|---|---|---|---|---|---|---|")
+    excluded = read_regions(options.out / "exclude.bed")
+    genomes = read_genomes(read_labels(options.out / "labels.tsv", "train"), excluded)
+    held_out = list(_rows(options.out / "training/cross_validation.tsv"))
+    tiled = draw_training_windows(genomes, options.seed, NO_CROPS).tiled
+    print(HEADER)
+    for bases in options.lengths:
+        pieces = tiled[PieceKind(bases)].pieces
+        _compare(options, bases, pieces, [row for row in held_out if int(row["bases"]) == bases])
+
+
+def _compare(
+    options: argparse.Namespace, bases: int, drawn: Drawn, rows: list[dict[str, str]]
+) -> None:
+    """Print the rows of pieces of one length; `rows` are those of the cross-validation."""
+    if [row["group"] for row in rows] != [group for _, group in drawn.groups]:
+        raise SystemExit(
+            f"{options.out}: the pieces of {bases} bases are not those of the training"
+        )
+    known = np.array([kingdom != SHUFFLED for kingdom, _ in drawn.groups])
+    chosen = np.random.default_rng(options.seed).permutation(np.flatnonzero(known))
+    chosen = np.sort(chosen[: options.pieces])
+    drawn = drawn.select(np.isin(np.arange(len(known)), chosen))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         pieces = folder / "pieces.fa"
         with pieces.open("wb") as stream:
-            for number, bases in enumerate(drawn.bases):
-                stream.write(b">%d\n%s\n" % (number, bases))
+            for number, sequence in enumerate(drawn.bases):
+                stream.write(b">%d\n%s\n" % (number, sequence))
         command = [sys.executable, "-m", "virnucpro", "predict", pieces, "-o", folder / "ours"]
-        command += ["--bundle", options.bundle, "--devices", "cpu:1", "--threads", 1, "-q"]
-        spent = commands.run(command)
-        print(_row(options.bundle, _ours(folder / "ours", len(drawn.bases)), drawn, spent))
+        spent = commands.run([*command, "--devices", "cpu:1", "--threads", 1, "-q"])
+        for column, name in (("log_odds", "unseen groups"), ("relatives", "unseen species")):
+            log_odds = np.array([float(rows[row][column]) for row in chosen])
+            called = posterior(log_odds, CALLED_AT) >= options.threshold
+            print(_row(f"mini, {name}", Answers(log_odds, called), drawn, spent), flush=True)
+        if options.genomad:
+            program = _installed(options.genomad, "genomad", GENOMAD)
+            command = [program, "nn-classification", pieces, folder / "genomad", "--threads", 1]
+            spent = commands.run(command, **ONE_THREAD)
+            answers = _genomad(folder / "genomad", len(drawn.bases))
+            print(_row("geNomad's network", answers, drawn, spent), flush=True)
         if options.jaeger:
-            command = [_installed(options.jaeger), "predict", "-i", pieces, "-o", folder / "peer"]
-            command += ["-m", "default", "--fsize", BASES, "--stride", BASES, "--cpu"]
-            spent = commands.run([*command, "--workers", 1])
-            print(_row(REQUIREMENT, _jaeger(folder / "peer", len(drawn.bases)), drawn, spent))
+            program = _installed(options.jaeger, "jaeger", JAEGER)
+            size = min(bases, JAEGER_BASES)
+            command = [program, "predict", "-i", pieces, "-o", folder / "jaeger", "-m", "default"]
+            command += ["--fsize", size, "--stride", size, "--cpu", "--workers", 1]
+            spent = commands.run(command)
+            print(_row("Jaeger", _jaeger(folder / "jaeger", len(drawn.bases)), drawn, spent))
 
 
 def _row(name: str, answers: Answers, drawn: Drawn, spent: commands.Spent) -> str:
-    viral, weights = drawn.viral, metagenome_weights(drawn.groups)
-    recall = recall_at_few(answers.log_odds, viral, ~viral, weights)
-    called = [
-        weights[side] @ answers.called[side] / weights[side].sum() for side in (viral, ~viral)
-    ]
-    megabases = sum(map(len, drawn.bases)) / 1e6
-    return (
-        f"| {name} | {int(viral.sum()):,} + {int((~viral).sum()):,} | "
-        f"{auroc(answers.log_odds, viral, weights):.3f} | {recall:.2f} | "
-        f"{called[0]:.1%}, {called[1]:.1%} | {spent.wall:.0f} | {megabases / spent.cpu:.3f} |"
-    )
+    groups, viral = drawn.groups, drawn.viral
+    phage = np.array([*map(is_phage, drawn.sources)], np.bool_) & viral
+    prokaryote = np.array([kingdom in PROKARYOTES for kingdom, _ in groups])
+    cells = [name]
+    for chosen in (phage | prokaryote, viral | ~viral):
+        weights = metagenome_weights([g for g, use in zip(groups, chosen, strict=True) if use])
+        odds, side = answers.log_odds[chosen], viral[chosen]
+        few = recall_at_few(odds, side, ~side, weights)
+        cells.append(f"{auroc(odds, side, weights):.3f}, {few:.2f}")
+    weights = metagenome_weights(groups)
+    sides = phage, viral & ~phage, ~viral
+    shares = [weights[side] @ answers.called[side] / weights[side].sum() for side in sides]
+    cells.append(", ".join(f"{share:.1%}" for share in shares))
+    cells.append(f"{sum(map(len, drawn.bases)) / 1e6 / spent.cpu:.2f}")
+    return f"| {len(drawn.bases[0]):,} | {' | '.join(cells)} |"
 
 
-def _ours(run: Path, n_pieces: int) -> Answers:
+def _genomad(folder: Path, n_pieces: int) -> Answers:
     answers = _none(n_pieces)
-    for row in _rows(run / "predictions.tsv"):
-        if row["calibrated_probability"] != "NA":
-            share = np.clip(float(row["calibrated_probability"]), 1e-9, 1 - 1e-9)
-            answers.log_odds[int(row["seq_name"])] = np.log(share) - np.log1p(-share)
-        answers.called[int(row["seq_name"])] = row["call"] == "viral"
+    (table,) = folder.rglob("pieces_nn_classification.tsv")
+    for row in _rows(table):
+        scores = {name: float(row[f"{name}_score"]) for name in ("chromosome", "plasmid", "virus")}
+        share = np.clip(scores["virus"], 1e-9, 1 - 1e-9)
+        answers.log_odds[int(row["seq_name"])] = np.log(share) - np.log1p(-share)
+        answers.called[int(row["seq_name"])] = max(scores, key=lambda name: scores[name]) == "virus"
     return answers
 
 
@@ -121,27 +164,28 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(stream, delimiter="\t")
 
 
-def _installed(folder: Path) -> Path:
-    """Return the program `jaeger` of an environment, which is made if need be."""
-    program = folder / "bin/jaeger"
+def _installed(folder: Path, name: str, requirements: list[str]) -> Path:
+    """Return a program of an environment, which is made if need be."""
+    program = folder / "bin" / name
     if not program.exists():
         venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", REQUIREMENT], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", *requirements], check=True)
     return program
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--labels", type=Path, required=True)
-    parser.add_argument("--exclude", type=Path)
-    parser.add_argument("--split", default="valid", help="default: %(default)s")
-    parser.add_argument("--bundle", default="mini", help="default: %(default)s")
-    parser.add_argument("--jaeger", type=Path, metavar="DIR", help="environment of the peer")
-    text = "per virus group, and per kingdom of others; default: %(default)s"
-    parser.add_argument("--pieces", type=int, nargs=2, default=(30, 300), help=text)
-    parser.add_argument("--bacteria", type=int, default=OF_BACTERIA, help="pieces of bacteria")
-    parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    parser.add_argument("--out", type=Path, required=True, help="folder of scripts/train_mini.py")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1250, 3000, 10_000])
+    text = "at most, of each length, at random; default: %(default)s"
+    parser.add_argument("--pieces", type=int, default=3000, help=text)
+    parser.add_argument("--genomad", type=Path, metavar="DIR", help="environment of geNomad")
+    parser.add_argument("--jaeger", type=Path, metavar="DIR", help="environment of Jaeger")
+    parser.add_argument("--seed", type=int, default=1, help="that of the training")
+    options = parser.parse_args()
+    calibration = json.loads((options.out / "training/bundle/bundle.json").read_text())
+    options.threshold = calibration["calibration"]["presets"]["default"]["viral"]
+    return options
 
 
 if __name__ == "__main__":

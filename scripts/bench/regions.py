@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virnucpro.classifier.regions import evidence_of, window_log_odds
-from virnucpro.run.outputs import call_run, survey_segments
+from virnucpro.run.calls import call_run, survey_segments
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import reopened
 from virnucpro.run_dir import RunDirectory

@@ -77,7 +77,6 @@ def test_every_figure_is_drawn(shared_page):
     for name in ("lengths", "files", "probability", "score"):
         shared_page.wait_for_selector(f"#{name}-figure svg rect")
     shared_page.wait_for_selector("#tracks-figures .track svg rect")
-    shared_page.wait_for_selector(".story-figure svg rect")
     assert shared_page.locator("figure[role=img]:not([aria-label])").count() == 0
 
 

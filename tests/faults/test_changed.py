@@ -81,7 +81,6 @@ def test_equal_sequences_of_another_name_and_time_are_accepted(copy_of_run, few_
 
 PARAMETERS = [
     ("--window", "301"),
-    ("--tiling", "published"),
     ("--precision", "bf16"),
     ("--embeddings", "fp32"),
     ("--min-length", "150"),
@@ -101,7 +100,7 @@ def test_another_parameter_is_refused_by_name(option, value, copy_of_run, few_fa
 def test_a_run_keeps_its_least_length(few_fasta, tmp_path, capsys):
     command = ["predict", str(few_fasta), "-o", str(tmp_path / "run"), "-q", "--devices", "cpu:1"]
     assert main([*command, "--min-length", "0"]) == 0
-    for options in ([], ["--check-inputs"], ["--min-length", "0"]):
+    for options in ([], ["--min-length", "0"]):
         assert main([*command, "--resume", *options]) == 0
     capsys.readouterr()
     assert main([*command, "--resume", "--min-length", "99"]) == 1
@@ -118,7 +117,8 @@ def test_a_run_with_invalid_records_is_resumed_unless_strict(few_fasta, tmp_path
     assert main([*command, "--resume", "--strict"]) == 1
     assert "record 121 (p): 'L' (line 242, letter 4)" in capsys.readouterr().err
     (folder / "predictions.tsv").unlink()
-    assert main([*command, "--resume", "--check-inputs"]) == 0
+    os.utime(fasta)
+    assert main([*command, "--resume"]) == 0
     assert (folder / "predictions.tsv").read_bytes() == table
     told = [line for line in capsys.readouterr().err.splitlines() if "warning:" in line]
     of_input = [line for line in told if "expected to be false" not in line]
@@ -147,9 +147,7 @@ def test_devices_ranks_and_threads_may_change(options, copy_of_run, few_fasta):
     assert main([*command, *options]) == 0
 
 
-def test_an_unchanged_input_is_read_once_and_with_check_inputs_again(
-    copy_of_run, few_fasta, tmp_path, monkeypatch
-):
+def test_an_unchanged_input_is_read_once(copy_of_run, few_fasta, tmp_path, monkeypatch):
     fasta = shutil.copy2(few_fasta, tmp_path / "given.fa")
     command = ["predict", str(fasta), "-o", str(copy_of_run), "--resume", "-q"]
     read = []
@@ -161,8 +159,7 @@ def test_an_unchanged_input_is_read_once_and_with_check_inputs_again(
     monkeypatch.setattr(input_check, "input_digests", counted)
     assert main(command) == 0
     assert main(command) == 0
-    assert main([*command, "--check-inputs"]) == 0
     os.utime(fasta)
     assert main(command) == 0
     assert main(command) == 0
-    assert read == [1, 0, 1, 1, 0]
+    assert read == [1, 0, 1, 0]

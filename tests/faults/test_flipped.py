@@ -10,7 +10,8 @@ from cases import slow
 from programs import segments_in
 
 from virnucpro.cli.main import main
-from virnucpro.run.outputs import call_run, write_tables
+from virnucpro.run.calls import call_run
+from virnucpro.run.outputs import write_tables
 from virnucpro.run.run import reopened
 from virnucpro.run.verify import verify_run
 from virnucpro.run_dir import RunDirectory

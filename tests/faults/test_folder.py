@@ -30,7 +30,7 @@ def test_a_read_only_run_is_unchanged(option, disk, few_fasta, undisturbed, call
     subprocess.run(["mount", "-o", "remount,ro", small], check=True)
     printed = called("predict", few_fasta, "-o", folder, option, code=1).stderr
     assert f"Read-only file system: '{folder}" in printed
-    assert "make the folder writable, or choose another one" in printed
+    assert "check the permissions of this path, or choose another one" in printed
     assert "Read-only file system" in called("aggregate", folder, code=1).stderr
     assert "complete" in called("status", folder, code=0).stdout
     assert content(folder) == before
@@ -55,8 +55,7 @@ def test_a_folder_whose_parent_is_a_file_is_refused(tmp_path, few_fasta, capsys)
 def test_a_folder_of_other_files_is_refused(tmp_path, few_fasta, called):
     (tmp_path / "notes.txt").touch()
     printed = called("predict", few_fasta, "-o", tmp_path, code=1).stderr
-    assert "is not empty (notes.txt) and has no run/run.json. If it was a run, restore" in printed
-    assert "else choose another output folder" in printed
+    assert "is not empty (notes.txt) and has no valid run/run.json: choose another" in printed
 
 
 @pytest.mark.parametrize("folder", ["/proc/run", "/proc/no/run", "/dev/null/run", "/dev/null/a/b"])

@@ -41,7 +41,7 @@ AFTER_TRAINING = {
     "kmer_cross_validation": "--out {trained}",
     "metagenome": "--labels {trained}/labels.tsv --split train --contigs 60 --viral .2 --draws 2",
     "oddities": "--labels {trained}/labels.tsv --split train --worst 3",
-    "peers": "--labels {trained}/labels.tsv --split train --pieces 5 20",
+    "peers": "--out {trained} --lengths 1250 --pieces 100",
 }
 
 pytestmark = [pytest.mark.scripts, pytest.mark.timeout(600)]

@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -17,6 +18,7 @@ from esm_models import fair_esms_own, fair_esms_vectors
 from programs import wait_until
 
 from virnucpro.bundles import published
+from virnucpro.bundles.bundle import save_bundle
 from virnucpro.bundles.download import Patience
 from virnucpro.bundles.fetch import Listener, fetch_bundle
 from virnucpro.bundles.published import Recipe
@@ -329,6 +331,14 @@ def test_an_installed_bundle_is_kept_and_a_damaged_one_replaced(fetch, server, d
     weights.write_bytes(weights.read_bytes()[:-1])
     assert fetch().fingerprint == bundle.fingerprint
     assert server.asked("esm2_tiny.pt") == [None, None]
+    assert entries(data) == [bundle.name]
+
+
+def test_another_bundle_of_the_name_is_refused(fetch, data):
+    bundle = fetch()
+    save_bundle(replace(bundle, provenance={}))
+    with pytest.raises(BundleError, match=rf"{bundle.path}: .* other files than the published"):
+        fetch()
     assert entries(data) == [bundle.name]
 
 

@@ -72,7 +72,8 @@ def test_reads_have_their_letters_and_qualities(finished, reads):
         assert len({one.id for one in found}) == len(found)
         chosen = [row for row in table if row["call"] == call]
         assert [
-            re.sub(r"^\S+ (kind=virus )?|start=\d+ end=\d+ ", "", one.name) for one in found
+            re.sub(r"^\S+ (kind=virus )?|start=\d+ end=\d+ (topology=\S+ )?", "", one.name)
+            for one in found
         ] == [
             f"probability={row['probability']} score={row['score']} name={row['seq_name']} "
             f"length={row['length']} file={row['file'].replace(' ', '%20')} record={row['record']}"

@@ -307,7 +307,7 @@ def test_a_file_that_became_a_named_pipe_fails_alone(tmp_path, tables, monkeypat
     assert "a.fa is no regular file any more" in rows["a.fa"]["error"]
     for command in (["verify"], ["aggregate"], ["rescore", "--fdr", "0.1"]):
         told = called(*command, out, code=1).stderr
-        assert "It is the output folder of launch: name the folder of a file in it" in told
+        assert "or that of a file of launch" in told
 
 
 def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):

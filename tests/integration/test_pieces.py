@@ -129,14 +129,3 @@ def test_a_piece_that_kills_its_worker_is_quarantined_alone(predict, undisturbed
     names = ("score", "status", "calibrated_probability")
     changed = [[one[n] == two[n] for n in names] for one, two in zip(before, after, strict=True)]
     assert changed == [[True, True, number != 1] for number in range(len(before))]
-
-
-def test_a_rescore_keeps_the_scores_of_pieces(bundle, undisturbed, tmp_path, tables):
-    command = ["rescore", undisturbed, "-b", bundle.path, "-o", tmp_path / "again"]
-    assert main([*map(str, command)]) == 0
-    before, after = (tables(one / "predictions.tsv") for one in (undisturbed, tmp_path / "again"))
-    for one, other in zip(before, after, strict=True):
-        names = ("likely_source", "n_genes", "viral_words")
-        assert [one[name] for name in names] == [other[name] for name in names]
-        name = "calibrated_probability"
-        assert float(one[name]) == pytest.approx(float(other[name]), abs=0.01)

@@ -28,7 +28,7 @@ COMMANDS = [
     *("predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"),
     *("submit", "cite", "completion"),
     *("rescore", "report", "plot", "train", "evaluate", "launch"),
-    *("bundle", "bundle fetch", "bundle import", "bundle verify"),
+    *("bundle", "bundle fetch", "bundle verify"),
 ]
 
 CASES = {
@@ -39,9 +39,7 @@ CASES = {
     "bundle list": ("bundle list", ExitCode.OK, ENCODERS | {"h5py"}),
     "bundle show": ("bundle show mini", ExitCode.OK, ENCODERS | {"h5py"}),
     "fetch of an unknown name": ("bundle fetch none", ExitCode.USAGE, ENCODERS | {"h5py"}),
-    "import of no file": ("bundle import none", ExitCode.FAILED, ENCODERS | {"h5py"}),
     "bundle verify": ("bundle verify mini", ExitCode.OK, ENCODERS | {"h5py"}),
-    "pack into a folder": ("bundle pack mini -o {run}", ExitCode.USAGE, ENCODERS | {"h5py"}),
     "bench of an unknown size": ("bench -m none", ExitCode.USAGE, ENCODERS),
     "evaluate without labels": ("evaluate -o {new}", ExitCode.USAGE, ENCODERS | {"h5py"}),
     "evaluate, fragments alone": (
@@ -175,9 +173,8 @@ def test_runs_of_mini_never_import_torch(tmp_path):
     run, out, cpu = tmp_path / "run", tmp_path / "out", ("--devices", "cpu:1")
     commands = {
         "small": ["predict", EXAMPLE, "-o", tmp_path / "small"],
-        "predict": ["predict", EXAMPLE, "-o", run, "--devices", "cpu:1", "--embeddings", "fp16"],
+        "predict": ["predict", EXAMPLE, "-o", run, "--devices", "cpu:1"],
         "rescore": ["rescore", run, "--preset", "sensitive"],
-        "bundle": ["rescore", run, "-b", "mini", "-o", tmp_path / "rescored"],
         "report": ["report", run],
         "verify": ["verify", run],
         "launch": ["launch", "--input-dir", tmp_path / "in", "-o", out, *cpu],
@@ -205,7 +202,6 @@ NEED_MODELS = {
     "bench": "bench",
     "bundle verify --golden": "bundle verify mini-deep --golden",
     "bundle fetch": "bundle fetch virnucpro-500",
-    "bundle import": "bundle import {example}",
 }
 """Beginning of the message up to " of ", and command line."""
 

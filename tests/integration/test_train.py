@@ -15,7 +15,6 @@ import pytest
 from programs import take_apart, wait_until
 from safetensors.numpy import load_file
 
-import virnucpro
 from virnucpro.bundles.bundle import find_bundle, open_bundle
 from virnucpro.cli.main import main
 from virnucpro.durable import temporary_beside
@@ -179,22 +178,11 @@ def test_finished_folds_are_kept_and_damaged_ones_repeated(trained, labels, tmp_
     content[len(content) // 2] ^= 0xFF
     files[0].write_bytes(content)
     assert not (folder / "bundle").exists()
-    options = {"labels": labels, "devices": "cpu:1", "quiet": True, **NETWORK}
-    assert virnucpro.train(folder, resume=True, **options) == folder / "bundle"
+    assert main(command(labels, folder, "--resume")) == 0
     assert len(trained_folds) == 2 + 2  # folds 1 and 5
     assert not any(path.exists() for path in left)
     for name in ("head.safetensors", "bundle.json"):
         assert (folder / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
-
-
-def test_the_function_refuses_other_settings_as_the_command_does(trained, labels, tmp_path):
-    with pytest.raises(virnucpro.VirnucproError, match="epochs"):
-        virnucpro.train(trained, resume=True, labels=labels, **NETWORK | {"epochs": 5})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
-        virnucpro.train(tmp_path / "other", label=labels)
-    with pytest.raises(virnucpro.UsageError, match="not lengths"):
-        virnucpro.train(tmp_path / "other", labels=labels, lengths=[300, 150])
-    assert not (tmp_path / "other").exists()
 
 
 def test_other_settings_are_refused(trained, labels, capsys, called):

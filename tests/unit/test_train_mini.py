@@ -104,10 +104,20 @@ def test_random_sequences_have_the_transitions_of_genomes(script, tmp_path):
         assert (bases.count(pair) > 0.45 * len(bases)) == (number % len(script.CHAINS) > 0)
 
 
-def test_regions_are_written_as_bed(script, genomes):
-    bed = genomes / "exclude.bed"
+def test_regions_and_prophages_of_a_first_round_are_left_out(script, genomes, monkeypatch):
+    bed, prophages = genomes / "exclude.bed", genomes / "prophages.bed"
+    monkeypatch.setattr(script, "PROPHAGES", prophages)
+    lines = ["seq_name\tstart\tend\tstate\tstart_edge\tend_edge"]
+    lines += [
+        "host\t10001\t30000\tviral\tboundary\tboundary",
+        "host\t30001\t90000\tnon-viral\tboundary\trecord",
+        "short\t1\t9000\tviral\trecord\tboundary",
+        "phage\t1\t40000\tviral\trecord\trecord",
+    ]
+    (genomes / "regions.tsv").write_text("\n".join(lines) + "\n")
+    assert script.main(["--mark", str(genomes)]) == 0
     script.write_regions(bed, [genomes])
-    assert read_regions(bed) == {"record": [(10, 20)]}
+    assert read_regions(bed) == {"record": [(10, 20)], "host": [(10_000, 30_000)]}
 
 
 @pytest.mark.slow

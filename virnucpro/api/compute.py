@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from virnucpro.api.keywords import errors_in_python, in_python, keywords_of
 from virnucpro.api.run_folder import TEMPORARY, RunFolder
 from virnucpro.api.source import InputFiles, Source, input_files, inputs_from
 from virnucpro.compute.in_memory import compute_in_memory
@@ -55,12 +54,11 @@ class ApiReporter(CommandReporter):
         progress = options.progress
         super().__init__(open_view() if progress else None, quiet=not progress, force=options.force)
         self._inputs, self._progress = inputs, progress
-        self._keywords = keywords_of(type(options))
         self.warnings: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
         """Collect a warning."""
-        text = in_python(self._inputs.described(text), self._keywords)
+        text = self._inputs.described(text)
         self.warnings[text] = None
         if self._progress:
             super().warn(text)
@@ -125,7 +123,7 @@ def compute(
     folder = RunFolder(options.outdir, name=name)
     make = partial(job_of, **values_of(declared, options))
     try:
-        with errors_in_python(keywords_of(type(options))), inputs_from(source) as inputs:
+        with inputs_from(source) as inputs:
             run = _in_memory if _needs_no_folder(inputs, options, lend) else _in_folder
             computed = run(folder, inputs, make, options, lend)
         for text in () if options.progress else computed.warnings:

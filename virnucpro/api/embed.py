@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 from virnucpro.api.compute import CallerOptions, Lend, compute, load_models
 from virnucpro.api.embeddings import Embeddings, embeddings_of
-from virnucpro.api.keywords import errors_in_python, in_python, keywords_of
 from virnucpro.api.run_folder import RunFolder
 from virnucpro.api.source import Source, streams_of
 from virnucpro.arrays import RealArray
@@ -134,38 +133,35 @@ def stream_vectors(
         Lends the loaded encoder of a job for the time of a block; None to load it here.
     """
     leave_unguarded_import()
-    keywords = keywords_of(type(options))
-    with errors_in_python(keywords):
-        if options.format is not None:
-            raise UsageError("--format is for files, and embed_iter writes none: leave it out")
-        execution = Execution(Path(os.devnull), devices="cpu", threads=options.threads)
-        job = settled(embed_job((), **values_of(EmbedOptions, options)), execution)
-        inputs = streams_of(source)
-        require_inputs(tuple(map(str, inputs)))
-        if models is None:
-            loaded = nullcontext(load_models(job))
-        lend: Lend = models or (lambda _: loaded)  # as the method of a model
+    if options.format is not None:
+        raise UsageError("format is for files, and embed_iter writes none: leave it out")
+    execution = Execution(Path(os.devnull), devices="cpu", threads=options.threads)
+    job = settled(embed_job((), **values_of(EmbedOptions, options)), execution)
+    inputs = streams_of(source)
+    require_inputs(tuple(map(str, inputs)))
+    if models is None:
+        loaded = nullcontext(load_models(job))
+    lend: Lend = models or (lambda _: loaded)  # as the method of a model
 
     def vectors() -> Iterator[tuple[str, RealArray]]:
         owner = os.getpid()
         notes: list[str] = []
         lacking = 0
         n_bytes = _BLOCK_RESIDUES if options.pooling == "none" else _BLOCK_BYTES
-        with errors_in_python(keywords):
-            for index in index_blocks(inputs, job.index, job.rules, n_bytes, notes.append):
-                if os.getpid() != owner:  # torch would wait for the threads of the parent
-                    raise RunError("these vectors were begun before the fork: call embed_iter anew")
-                with lend(job) as loaded_models:
-                    memory = compute_index(job, index, loaded_models, execution, Reporter())
-                block = embeddings_of(RunFolder(None, memory), "sequence")
-                lacking += int((~block.found).sum())
-                yield from zip(block.ids, block, strict=True)
+        for index in index_blocks(inputs, job.index, job.rules, n_bytes, notes.append):
+            if os.getpid() != owner:  # torch would wait for the threads of the parent
+                raise RunError("these vectors were begun before the fork: call embed_iter anew")
+            with lend(job) as loaded_models:
+                memory = compute_index(job, index, loaded_models, execution, Reporter())
+            block = embeddings_of(RunFolder(None, memory), "sequence")
+            lacking += int((~block.found).sum())
+            yield from zip(block.ids, block, strict=True)
         if lacking:
             notes.append(
                 f"sequences without a vector: {lacking:,}. They are empty, longer than the encoder "
                 "allows, or have invalid letters"
             )
         for text in notes:
-            warnings.warn(in_python(text, keywords), stacklevel=2)
+            warnings.warn(text, stacklevel=2)
 
     return vectors()

@@ -14,7 +14,9 @@ from virnucpro.api.embeddings import Embeddings, embeddings_of
 from virnucpro.api.result import Result
 from virnucpro.api.source import Source
 from virnucpro.arrays import FloatArray, RealArray
+from virnucpro.bundles.bundle import list_bundles as read_bundles
 from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.manifest import Bundle
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.console import shortened
 from virnucpro.errors import RunError, UsageError
@@ -199,3 +201,8 @@ def load(bundle: str | os.PathLike[str] = "mini", *, device: str = "cpu") -> Mod
     ...         print(model.score(batch))
     """
     return Model(bundle, device)
+
+
+def list_bundles() -> dict[str, Bundle]:
+    """Return the embedded and installed bundles that can be used, by name."""
+    return {name: bundle for name, bundle in read_bundles().items() if isinstance(bundle, Bundle)}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from virnucpro.api.keywords import Keyword, errors_in_python
 from virnucpro.api.run_folder import RunFolder, RunOutput
 from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
@@ -19,16 +18,15 @@ from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunError, RunExistsError, UsageError
 from virnucpro.report.extract import RecordIds, write_extract
 from virnucpro.report.extract_options import ExtractOptions
+from virnucpro.run.calls import call_run, survey_segments
 from virnucpro.run.manifest import read_manifest
-from virnucpro.run.outputs import call_run, outcome_of, survey_segments
+from virnucpro.run.outputs import outcome_of, rescore
 from virnucpro.run.report import plot_run, report_on
 from virnucpro.run.reporter import Reporter
-from virnucpro.run.rescore import rescore
 from virnucpro.run.run import Outcome, Run, refuse_run_files
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
-from virnucpro.tables.read import ComputedTable
 from virnucpro.tables.schema import TableBlock
 
 if TYPE_CHECKING:
@@ -84,9 +82,7 @@ class Result(RunOutput):
 
     def _table(self, table: type[TableBlock]) -> Table:
         memory = self._folder.memory
-        if memory is None or (table is RegionTable and memory.scores.calibration is None):
-            return read_run_table(self._run(), table)
-        return table_of(table, ComputedTable(table, Path(table.filename), memory.scores))
+        return table_of(table, memory.scores) if memory else read_run_table(self._run(), table)
 
     def _run(self) -> RunDirectory:
         """Return the run folder, whose tables are those of this result.
@@ -116,8 +112,7 @@ class Result(RunOutput):
         memory = self._folder.memory
         if memory is None:
             return np.asarray(self.predictions["score"], np.float64)
-        stored = ComputedTable(Predictions, Path(Predictions.filename), memory.scores)
-        return column_of(Predictions, stored, "score")
+        return column_of(Predictions, memory.scores, "score")
 
     def viral(self) -> Table:
         """Return the rows of `predictions` whose call is ``viral``."""
@@ -215,10 +210,8 @@ class Result(RunOutput):
         RunError, StoreError
             If the tables of the run are missing or damaged, or the file cannot be written.
         """
-        words = ("file", "record", "start", "end")
-        with errors_in_python({f"--{word}": Keyword(word) for word in words}):
-            folder, place = self._run().root, (start, end)
-            plot_run(folder, Path(path), name, file=file, record=record, place=place)
+        folder, place = self._run().root, (start, end)
+        plot_run(folder, Path(path), name, file=file, record=record, place=place)
         return Path(path)
 
     def rescore(

@@ -1,6 +1,5 @@
 """The run folder of a call of the Python API, which is temporary unless the caller names one."""
 
-import errno
 import os
 import shutil
 import tempfile
@@ -8,8 +7,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from virnucpro.console import shortened
-from virnucpro.errors import NotARunError, RunError, UsageError
+from virnucpro.errors import RunError, UsageError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.temporary import owned_prefix
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 
 TEMPORARY: Final = "virnucpro-run-"
 """Beginning of the names of temporary folders."""
-_NAMED: Final = 5
-"""Number of runs that a message names."""
 
 
 class RunFolder:
@@ -44,7 +40,7 @@ class RunFolder:
     Raises
     ------
     UsageError
-        If `outdir` is empty, too long, or not a path.
+        If `outdir` is empty or not a path.
     """
 
     def __init__(
@@ -57,7 +53,9 @@ class RunFolder:
         self.temporary = outdir is None
         self.memory = memory
         self.name = name
-        self._path = None if outdir is None else _absolute(outdir)
+        if outdir is not None and not os.fspath(outdir):
+            raise UsageError(f"invalid outdir {outdir!r}: give the path of a folder, or None")
+        self._path = None if outdir is None else Path(outdir).absolute()
         self._remove: Callable[[], object] | None = None
         self._closed = False
 
@@ -112,24 +110,6 @@ class RunFolder:
             self._remove()
 
 
-def _absolute(outdir: object) -> Path:
-    invalid = UsageError(
-        f"invalid outdir {outdir!r}: give the path of a folder, or None for a temporary one"
-    )
-    if not (isinstance(outdir, str | os.PathLike) and os.fspath(outdir)):
-        raise invalid
-    path = Path(outdir).absolute()
-    try:
-        os.lstat(path)
-    except ValueError:  # a NUL, or a character that no file name can have
-        raise invalid from None
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            name = shortened(str(outdir))
-            raise UsageError(f"the outdir {name} is too long: give a shorter path") from None
-    return path
-
-
 def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
@@ -179,21 +159,7 @@ def run_of(run: str | os.PathLike[str] | RunOutput) -> RunDirectory:
 
     Raises
     ------
-    NotARunError
-        If the path is a file, or a folder of several runs, such as that of ``launch``.
     RunError
         If the folder of a result has another run or rule now.
     """
-    if isinstance(run, RunOutput):
-        return run._run()  # noqa: SLF001 - no name for users
-    paths = RunDirectory(Path(run))
-    if paths.root.is_file():
-        raise NotARunError(f"{paths.root} is a file: give the run folder, {paths.root.parent}")
-    if not paths.run_json.exists():
-        pattern = f"*/{paths.run_json.relative_to(paths.root)}"
-        inner = sorted(path.parent.parent for path in paths.root.glob(pattern))
-        if inner:
-            names = ", ".join(str(path) for path in inner[:_NAMED])
-            more = f" and {len(inner) - _NAMED:,} more" if len(inner) > _NAMED else ""
-            raise NotARunError(f"{paths.root} is a folder of runs: give one of {names}{more}")
-    return paths
+    return run._run() if isinstance(run, RunOutput) else RunDirectory(Path(run))  # noqa: SLF001 - no name for users

@@ -9,12 +9,16 @@ import numpy as np
 from virnucpro.api.run_folder import RunOutput, run_of
 from virnucpro.arrays import AnyArray
 from virnucpro.errors import RunError
+from virnucpro.run.calls import call_run, survey_segments
 from virnucpro.run.manifest import read_manifest
+from virnucpro.run.reporter import Reporter
+from virnucpro.run.run import Run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.tables.cells import NA
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
-from virnucpro.tables.read import ReadableTable, StoredTable, joined
+from virnucpro.tables.read import RunTable, joined
 from virnucpro.tables.schema import DTYPES, TableBlock, Values
+from virnucpro.tables.source import RunScores
 
 if TYPE_CHECKING:  # Any without pandas-stubs
     from pandas import DataFrame
@@ -31,7 +35,7 @@ object: `str`, and for `NA` NaN in pandas and None in NumPy.
 
 
 def read_predictions(run: str | os.PathLike[str] | RunOutput) -> Table:
-    """Read predictions.tsv of a run: one row per sequence, in input order.
+    """Read the predictions of a run, from its segments: one row per sequence, in input order.
 
     Parameters
     ----------
@@ -51,22 +55,22 @@ def read_predictions(run: str | os.PathLike[str] | RunOutput) -> Table:
     RunError
         If the run has no such table, because it computed vectors only or was stopped.
     StoreError
-        If the table is damaged.
+        If the index of the run is damaged.
     """
     return read_run_table(run_of(run), Predictions)
 
 
 def read_windows(run: str | os.PathLike[str] | RunOutput) -> Table:
-    """Read tracks/windows.tsv of a run: one row per window, in input order.
+    """Read the windows of a run: one row per window, in input order.
 
-    Parameters, return value and errors are those of `read_predictions`. The table is read into
-    memory: about 500 bytes per window.
+    Parameters, return value and errors are those of `read_predictions`. The table is in memory:
+    about 500 bytes per window.
     """
     return read_run_table(run_of(run), Windows)
 
 
 def read_regions(run: str | os.PathLike[str] | RunOutput) -> Table:
-    """Read regions.tsv of a run: one row per viral or non-viral stretch of a long sequence.
+    """Read the regions of a run: one row per viral or non-viral stretch of a long sequence.
 
     Parameters, return value and errors are those of `read_predictions`. A run of a bundle without a
     calibration has no such table.
@@ -77,25 +81,22 @@ def read_regions(run: str | os.PathLike[str] | RunOutput) -> Table:
 def read_run_table(run: RunDirectory, table: type[TableBlock]) -> Table:
     """Read a table of a run of ``predict``; errors as for `read_predictions`."""
     manifest = read_manifest(run)
-    path = next(path for path in run.tables if path.name == table.filename)
     if manifest.command != "predict":
         raise RunError(
             f"{run.root} is a run of {manifest.command}, which computes vectors: read them with "
             "virnucpro.read_embeddings"
         )
-    if not path.is_file():
-        if path == run.regions and run.predictions.is_file():
-            raise RunError(
-                f"{path} does not exist: the bundle {manifest.parameters['bundle']} has no "
-                "calibration, which regions need; classify with another bundle"
-            )
-        raise RunError(f"{path} does not exist: the run was stopped; resume it (resume=True)")
-    return table_of(table, StoredTable(table, path))
+    if not manifest.tables_complete:
+        raise RunError(f"{run.root} has no tables: the run was stopped; resume it (resume=True)")
+    opened = Run.open(run, manifest)
+    return table_of(table, call_run(opened, survey_segments(opened, Reporter())))
 
 
-def table_of(table: type[TableBlock], source: ReadableTable) -> Table:
+def table_of(table: type[TableBlock], scores: RunScores) -> Table:
     """Return all rows and columns of a table."""
-    block = joined(source.blocks([*table.columns]))
+    if table is RegionTable and scores.regions is None:
+        raise RunError("the bundle has no calibration, which regions need: classify with another")
+    block = joined(RunTable(table, scores).blocks([*table.columns]))
     if not find_spec("pandas"):
         arrays = {name: _with_missing(table, name, block[name], None) for name in block}
         rows = np.empty(len(block["seq_name"]), [(name, arrays[name].dtype) for name in block])
@@ -107,9 +108,10 @@ def table_of(table: type[TableBlock], source: ReadableTable) -> Table:
     return pd.DataFrame({name: _with_missing(table, name, block[name], np.nan) for name in block})
 
 
-def column_of(table: type[TableBlock], source: ReadableTable, name: str) -> AnyArray:
+def column_of(table: type[TableBlock], scores: RunScores, name: str) -> AnyArray:
     """Return one column of a table, without the work for the others."""
-    return _with_missing(table, name, joined(source.blocks([name]))[name], np.nan)
+    values = joined(RunTable(table, scores).blocks([name]))[name]
+    return _with_missing(table, name, values, np.nan)
 
 
 def _with_missing(

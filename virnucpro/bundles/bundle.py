@@ -10,7 +10,6 @@ from typing import Final
 from virnucpro.bundles.checksums import file_digest, unreadable, verify_file, writable_by_others
 from virnucpro.bundles.data_folder import data_folder
 from virnucpro.bundles.manifest import MANIFEST, Bundle, read_bundle
-from virnucpro.bundles.provenance import parts_converted_here
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.head import CLASSES, VIRAL, head_sizes
@@ -200,10 +199,6 @@ def describe_bundle(bundle: Bundle) -> str:
         "encoders, in the order of their parts in the joined vector:",
         *encoders,
     ]
-    if bundle.path not in _embedded().values() and not parts_converted_here(
-        data_folder(), bundle.path
-    ):
-        lines.append("description and accuracy are those of its author, and are not verified")
     card = bundle.path / "CARD.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")

@@ -30,8 +30,6 @@ class DataFolder:
         bundles/virnucpro-500/          one installed bundle
         downloads/esm2_t6_8M_UR50D.pt   complete download; removed when its bundle is installed
         downloads/....pt.part           interrupted download
-        made_here/<sha256>.json         parts of a bundle that this machine converted;
-                                    <sha256> is the digest of the bundle's manifest
         lock                            held by the process that fetches or installs
     """
 
@@ -59,11 +57,6 @@ class DataFolder:
     def downloads(self) -> Path:
         """The folder of complete and interrupted downloads."""
         return self.root / "downloads"
-
-    @property
-    def records(self) -> Path:
-        """The folder of lists of the bundle parts that this machine converted; see `provenance`."""
-        return self.root / "made_here"
 
     def bundle(self, name: str) -> Path:
         """Return the folder path of the bundle `name`, whether the bundle is installed or not."""
@@ -152,23 +145,6 @@ def require_utf8(path: Path) -> None:
             f"{path}: this path contains bytes that are not UTF-8, and torch and safetensors "
             "cannot open such a file. Rename it, or give a symbolic link to it."
         ) from None
-
-
-def check_name(name: str) -> None:
-    """Raise BundleError if a bundle's name is malformed.
-
-    Raises
-    ------
-    BundleError
-        If the name is empty, is longer than 100 characters, does not begin with a letter or digit,
-        contains other characters than letters, digits and ``._-``, or is reserved for temporary
-        files.
-    """
-    if not _NAME.fullmatch(name) or finished_name(Path(name)) is not None:
-        raise BundleError(
-            f"{name!r} cannot be a bundle's name: use up to 100 letters, digits, '.', '_' and "
-            "'-', the first one a letter or a digit."
-        )
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro import __version__
+from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.bundles.checksums import require_content
 from virnucpro.bundles.convert import (
     Isolate,
@@ -15,13 +17,25 @@ from virnucpro.bundles.convert import (
 )
 from virnucpro.bundles.data_folder import DataFolder, require_space, require_utf8
 from virnucpro.bundles.download import Listener, Patience, download, remote_size
-from virnucpro.bundles.install import Parts, install
 from virnucpro.bundles.manifest import Bundle
-from virnucpro.bundles.provenance import claimed_sources, refuse_other_content, trust_warning
-from virnucpro.bundles.published import PublishedFile, Recipe
+from virnucpro.bundles.published import HOMES, PublishedFile, Recipe
 from virnucpro.durable import refuse_links, require_regular
+from virnucpro.encoders.base import EncoderSpec
 from virnucpro.errors import BundleError
 from virnucpro.extras import require_extra
+
+_CARD: Final = """\
+# {name}
+
+{description}.
+
+Weights of other authors, converted to safetensors with unchanged numbers. The licences of these
+publications apply: {works}. The accuracy was not measured on this machine: see the publications.
+
+| part | made from | identified by | published in |
+|---|---|---|---|
+{sources}
+"""
 
 
 def fetch_bundle(
@@ -97,14 +111,11 @@ class _Fetch:
         except BundleError as error:
             self.listener.stage(f"the installed bundle is damaged and will be replaced: {error}")
             return None
-        refuse_other_content(
-            self.recipe.name,
-            claimed_sources(bundle),
-            bundle.window,
-            f"This bundle is installed in {folder}: remove or rename that folder, and fetch again.",
-        )
-        if (warning := trust_warning(self.data, self.recipe.name)) is not None:
-            self.listener.stage(f"warning: {warning}")
+        if bundle.provenance.get("sources") != self.recipe.sources:
+            raise BundleError(
+                f"{folder}: this bundle was made from other files than the published "
+                f"{self.recipe.name}. Remove or rename that folder, and fetch again."
+            )
         return bundle
 
     def download(self, files: Sequence[PublishedFile], patience: Patience) -> dict[str, Path]:
@@ -150,16 +161,49 @@ class _Fetch:
         return paths
 
     def install(self, paths: Mapping[str, Path], isolate: Isolate) -> None:
-        """Install the bundle: convert its head and encoders."""
-        recipe = self.recipe
-        parts = Parts(recipe.name, recipe.description, window=recipe.window, sources=recipe.sources)
-        with install(self.data, parts) as folder:
+        """Convert head and encoders, write card and manifest; install all of it or nothing."""
+        recipe, encoders, head = self.recipe, list[EncoderSpec](), None
+        with self.data.staging(recipe.name) as folder:
             for encoder in recipe.encoders:
                 self.listener.stage(f"converting {encoder.name}")
-                own = [paths[file.name] for file in encoder.files]
-                parts.encoders.append(
-                    convert_encoder(isolate, encoder.architecture, encoder.name, own, folder)
+                files = [paths[file.name] for file in encoder.files]
+                encoders.append(
+                    convert_encoder(isolate, encoder.architecture, encoder.name, files, folder)
                 )
             if recipe.head is not None:
-                head = paths[recipe.head.name]
-                parts.head = convert_isolated(isolate, head, convert_head, head, folder)
+                path = paths[recipe.head.name]
+                head = folder / convert_isolated(isolate, path, convert_head, path, folder)
+            (folder / "CARD.md").write_text(_card(recipe), encoding="utf-8")
+            save_bundle(
+                Bundle(
+                    path=folder,
+                    name=recipe.name,
+                    version="1",
+                    description=recipe.description,
+                    encoders=tuple(encoders),
+                    head=head,
+                    window=recipe.window,
+                    tiling="published",
+                    genetic_code=1,
+                    labels=("others", "virus") if head else (),
+                    # the published tool: viral if the virus score is the higher one
+                    thresholds={"viral": 0.5, "non_viral": 0.5} if head else {},
+                    provenance={
+                        "sources": recipe.sources,
+                        "converted_by": f"virnucpro {__version__}",
+                    },
+                )
+            )
+
+
+def _card(recipe: Recipe) -> str:
+    names = {str(one.view): f"{one.view}: {one.name}" for one in recipe.encoders}
+    rows = [
+        f"| {names.get(part, part)} | {file.name} | {file.checksum} | {HOMES[file.home].work} |"
+        for part, files in recipe.parts.items()
+        for file in files
+    ]
+    works = ", ".join(sorted({HOMES[file.home].work for file in recipe.files}))
+    return _CARD.format(
+        name=recipe.name, description=recipe.description, works=works, sources="\n".join(rows)
+    )

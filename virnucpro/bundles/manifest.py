@@ -92,8 +92,8 @@ class Bundle:
         (``"bf16"``, ``"fp16"``) whose results were compared with fp32 on these weights;
         ``--precision auto`` reads it.
     provenance
-        Origin of the bundle, as JSON of any structure. ``sources`` is described in
-        `virnucpro.bundles.provenance`.
+        Origin of the bundle, as JSON of any structure. ``sources`` of a published bundle has the
+        digests of the files of each part.
     files
         Size and digest of every file of the bundle except the manifest, by file name.
     """

@@ -7,20 +7,15 @@ classifiers, git blob ids.
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from virnucpro.bundles.checksums import Checksum, digest_of, require_content
+from virnucpro.bundles.checksums import Checksum, require_content
 from virnucpro.errors import BundleError, UsageError
 
 if TYPE_CHECKING:
     from virnucpro.encoders.base import EncoderSpec, View
-
-HEAD_PART: Final = "head"
-"""Part name of the head; the part name of an encoder is its view."""
-
 
 _ADDRESS: Final = re.compile(r"https?://[^/@\s]+(/\S*)?")
 
@@ -103,7 +98,7 @@ class Recipe:
     @property
     def parts(self) -> dict[str, tuple[PublishedFile, ...]]:
         """Published files by part; a part is the view of an encoder, or ``head``."""
-        head = {} if self.head is None else {HEAD_PART: (self.head,)}
+        head = {} if self.head is None else {"head": (self.head,)}
         return {encoder.view: encoder.files for encoder in self.encoders} | head
 
     @property
@@ -208,62 +203,6 @@ def sources_of(files: Sequence[PublishedFile]) -> dict[str, str]:
 def published_names() -> tuple[str, ...]:
     """Return the names of the bundles that can be fetched."""
     return tuple(_RECIPES)
-
-
-def published_name(part: str, digests: Collection[str]) -> str | None:
-    """Identify a part of a bundle by the digests of its source files; return its published name.
-
-    Parameters
-    ----------
-    part
-        The view of an encoder, or ``head``.
-    digests
-        Digests of the part's source files, such as ``md5 0a1b...``.
-
-    Returns
-    -------
-    str or None
-        The encoder's name, or for a head the name of the bundle that has this head; None if the
-        files are not published.
-    """
-    for recipe in _RECIPES.values():
-        files = recipe.sources.get(part)
-        if files and sorted(files.values()) == sorted(digests):
-            named = (encoder.name for encoder in recipe.encoders if encoder.view == part)
-            return next(named, recipe.name)
-    return None
-
-
-def _all_files() -> Iterator[PublishedFile]:
-    return (file for recipe in _RECIPES.values() for file in recipe.files)
-
-
-def published_digest(path: Path) -> str:
-    """Return the digest of a file: the published digest for a published file, else SHA-256.
-
-    Returns
-    -------
-    str
-        Algorithm and value, such as ``md5 0a1b...``.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    """
-    size = path.stat().st_size
-    known = {file.checksum for file in _all_files() if size <= file.max_bytes}
-    for kind in sorted({checksum.kind for checksum in known}):
-        found = digest_of(kind, path)
-        if found in known:
-            return str(found)
-    return str(digest_of("sha256", path))
-
-
-def origin_of(digest: str) -> str | None:
-    """Return the citation of the published file with this digest; None if no file has it."""
-    works = (HOMES[file.home].work for file in _all_files() if digest == str(file.checksum))
-    return next(works, None)
 
 
 def require_published(spec: "EncoderSpec") -> None:

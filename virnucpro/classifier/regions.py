@@ -90,11 +90,15 @@ _UNIT: Final = 1000
 _COSTS: Final = Costs(enter=5 * _UNIT, leave=6 * _UNIT, start=-3 * _UNIT)
 _COSTS_WITH_SPANS: Final = Costs(enter=4 * _UNIT, leave=2 * _UNIT, start=-3 * _UNIT)
 _WINDOWS_BESIDE_SPANS: Final = 0.4
-"""Weight of the evidence of windows beside that of spans."""
+_LEAD: Final = 0.3
+"""Weight of the evidence of windows beside that of spans, and log odds added to both: the evidence
+of a piece of a virus in its host is less than that of a virus alone."""
 _LEAST_END: Final = 3
 """Windows of the shortest stretch at the end of a record of both kinds."""
 LEAST_DIVIDED: Final = 10_000
 """Bases of the shortest record that is divided."""
+STRETCH_PRIOR: Final = 0.1
+"""Prevalence of stretches of sequences that are not viral."""
 _HOST_ODDS: Final = -2.0
 _LEAST_HOST: Final = 2_000
 """Highest log odds, and least bases, of a stretch that is cut off a viral record."""
@@ -204,7 +208,7 @@ def _in_block(
     if scores is not None and calibration.records is not None:
         middle, of_records = (starts + ends) // 2, calibration.records
         spans = scores.log_odds(chosen[owner], middle, logits, of_records, errors[owner])
-        evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * spans.of_windows())
+        evidence = np.rint(_WINDOWS_BESIDE_SPANS * evidence + _UNIT * (spans.of_windows() + _LEAD))
         costs = _COSTS_WITH_SPANS
     viral = viral_windows(evidence.astype(np.int64), first, costs)
     own = _Windows(owner, ends - starts, log_odds, logits, errors, calibration, spans)
@@ -309,14 +313,16 @@ def prior_odds(prevalence: Prevalence | None, called: BoolArray) -> FloatArray:
     """Return the log odds, ``(n,)``, of the prevalence of stretches in records that are `called`.
 
     A given prevalence holds for all. The estimate, from `PRIOR` to one half, holds in viral
-    records. It says nothing of viruses inside of other sequences: their prevalence is `PRIOR`.
+    records. It says nothing of viruses inside of other sequences, which have `STRETCH_PRIOR`.
     """
     if prevalence is None:
         return np.zeros(len(called))
     estimate = min(max(prevalence.value, PRIOR), 0.5)
     given = prevalence.low == prevalence.high
     share = (
-        np.where(called, estimate, PRIOR) if not given else np.full(len(called), prevalence.value)
+        np.where(called, estimate, STRETCH_PRIOR)
+        if not given
+        else np.full(len(called), prevalence.value)
     )
     odds: FloatArray = np.log(share) - np.log1p(-share)
     return odds

@@ -3,7 +3,6 @@
 import argparse
 import difflib
 import errno
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +10,6 @@ from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from virnucpro import __version__
-from virnucpro.bundles.checksums import DENIED
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import printable
 from virnucpro.errors import BundleError, InputError, NoLocksError, UsageError, VirnucproError
@@ -34,7 +32,7 @@ _GROUPS: Final = {
         "submit": "compute a run with many tasks on a cluster",
     },
     "Models": {
-        "bundle": "list, show, fetch, verify and move bundles",
+        "bundle": "list, show, fetch and verify bundles",
         "train": "train a classifier on labelled sequences",
         "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
         "parity": "compare results of a device and precision with those of the CPU at fp32",
@@ -228,12 +226,12 @@ def _complain(
     print(f"virnucpro: error: {lines[0]}", *lines[1:], sep="\n  ", file=sys.stderr)
 
 
-_NOT_WRITABLE = "make the folder writable, or choose another one"
+_DENIED = "check the permissions of this path, or choose another one"
 _NOT_A_FOLDER = "a file has the same name as a required folder: choose another output folder"
 _ALTERNATIVES = {
-    errno.EROFS: _NOT_WRITABLE,
-    errno.EACCES: _NOT_WRITABLE,
-    errno.EPERM: _NOT_WRITABLE,
+    errno.EROFS: _DENIED,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
     errno.ENOTDIR: "a file is where a folder is needed: name the folder of a run",
     errno.EEXIST: _NOT_A_FOLDER,
     errno.ENAMETOOLONG: "give a shorter path",
@@ -263,40 +261,6 @@ def advice_for(error: OSError | MemoryError, *, resumable: bool) -> str | None:
         True if the command has an option ``--resume``, and ``--force`` is not given.
     """
     code = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
-    if code == errno.ENOENT and getattr(error, "filename", None) is None and _is_nowhere():
-        return "the working directory was deleted: change to another one, then rerun the command"
-    if code in (errno.ENOENT, errno.EEXIST) and (link := _broken_link(error)) is not None:
-        return f"{link} is a symbolic link without a target: remove it, or make its target"
     if code in _REPAIRS:
         return f"{_REPAIRS[code]}, then rerun the command{' with --resume' if resumable else ''}"
-    if code in DENIED and (unreadable := _unreadable_file(error)) is not None:
-        return unreadable
     return None if code is None else _ALTERNATIVES.get(code)
-
-
-def _is_nowhere() -> bool:
-    """Return whether the working directory of this process was deleted."""
-    try:
-        os.getcwd()  # noqa: PTH109 - raises alike
-    except FileNotFoundError:
-        return True
-    return False
-
-
-def _broken_link(error: OSError | MemoryError) -> str | None:
-    """Return the path of `error` or the folder of this path, if it is a link without a target."""
-    path = os.fsdecode(getattr(error, "filename", None) or "")
-    places = (path, os.path.dirname(path))  # noqa: PTH120 - as Path
-    links = (place for place in places if os.path.islink(place))  # noqa: PTH114 - as Path
-    return next((link for link in links if not os.path.exists(link)), None)  # noqa: PTH110
-
-
-def _unreadable_file(error: OSError | MemoryError) -> str | None:
-    """Return advice about a file without read permission; None if `error` has another cause."""
-    name = getattr(error, "filename", None)
-    if not isinstance(name, str | bytes | os.PathLike):
-        return None
-    path = os.fsdecode(name)
-    if not os.path.isfile(path) or os.access(path, os.R_OK):  # noqa: PTH113 - as Path
-        return None
-    return f"its owner can give you permission to read it: chmod a+r {shlex.quote(path)}"

@@ -14,11 +14,12 @@ from virnucpro.compute.rank_launch import rank_task
 from virnucpro.compute.rank_main import UnitProgress
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.device import torch_threads
+from virnucpro.run.calls import call_run
 from virnucpro.run.creation import new_manifest, warn_of_inputs
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import write_manifest
-from virnucpro.run.outputs import call_run, outcome_of, write_outputs
+from virnucpro.run.outputs import outcome_of, write_outputs
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, Run, put_index_in_place
 from virnucpro.run_dir import RunDirectory

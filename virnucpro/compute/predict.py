@@ -19,6 +19,7 @@ from virnucpro.compute.rank_main import Share
 from virnucpro.encoders.registry import need_torch
 from virnucpro.errors import UsageError, VirnucproError
 from virnucpro.folder_lock import Use
+from virnucpro.run.calls import survey_segments
 from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.creation import (
     claimed,
@@ -31,7 +32,7 @@ from virnucpro.run.creation import (
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job, require_inputs
 from virnucpro.run.manifest import read_manifest
-from virnucpro.run.outputs import survey_segments, write_outputs
+from virnucpro.run.outputs import write_outputs
 from virnucpro.run.report import prepare_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, run_lock

@@ -4,10 +4,11 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -47,52 +48,119 @@ class _Pieces(NamedTuple):
     second: BoolArray | None = None
 
 
-class RecordIds:
-    """Unique ids of the records of a run: they do not depend on calls.
+class NamedRecords(Protocol):
+    """Interface of an index for `UniqueIds`, whose methods are those of `SequenceIndex`."""
+
+    n_records: int
+
+    @property
+    def input_names(self) -> list[str]:
+        """Return the names of the input files."""
+
+    def record_names(self, records: IntArray) -> list[str]:
+        """Return the names of records."""
+
+    def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
+        """Return input file and number of records."""
+
+
+def hashed_ids(ids: Sequence[str]) -> tuple[IntArray, dict[int, int]]:
+    """Return the hash of each id, and of the start of those that end as the id of a stretch.
+
+    Equal in all processes; the keys are the positions in `ids`.
+    """
+    ends = enumerate(map(_STRETCH.search, ids))
+    starts = {place: _hash(end.string[: end.start()]) for place, end in ends if end}
+    return np.fromiter(map(_hash, ids), np.int64, len(ids)), starts
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+class UniqueIds:
+    """Which parts the ids of the records of a run have: they do not depend on calls.
 
     The id of a record is its name; if another record has this name, ``sample|name``, where the
     sample is one of `sample_names`; if that is no unique id either, ``sample|name|record`` with the
     number of the record in its file. An id that a stretch of another record can have is not unique.
 
-    The memory is about 30 bytes per record.
+    Parameters
+    ----------
+    run
+        Names of all records.
+    hashes, starts
+        As `hashed_ids` of the names; the hashes are changed here.
 
     Attributes
     ----------
-    index
-        Index of the run.
+    n_repeats, repeated
+        Number of records with the name of an earlier one, and the first with a repeated name.
     """
 
-    def __init__(self, index: SequenceIndex) -> None:
-        self.index = index
-        self._samples = sample_names(index.input_names)
-        self._n_added = np.zeros(index.n_records, np.uint8)
-        hashes = np.empty(index.n_records, np.int64)
-        whole: dict[int, int] = {}  # hash of the id without its end, of records named as stretches
-        changed = np.arange(index.n_records)
-        while len(changed):
-            for rows in blocks(len(changed)):
-                records = changed[rows]
-                ids = self.of(records)
-                hashes[records] = np.fromiter(map(hash, ids), np.int64, len(rows))
-                ends = zip(records.tolist(), map(_STRETCH.search, ids), strict=True)
-                whole |= {record: hash(end.string[: end.start()]) for record, end in ends if end}
-            keys = np.array([*whole.values()], np.int64)
+    def __init__(self, run: NamedRecords, hashes: IntArray, starts: dict[int, int]) -> None:
+        self.n_repeats = self.repeated = 0
+        self._samples = sample_names(run.input_names)
+        self._n_added = np.zeros(run.n_records, np.uint8)
+        while True:
+            keys = np.array([*starts.values()], np.int64)
             present = {*hashes[np.isin(hashes, keys)].tolist()}
-            stretches = np.array([record for record in whole if whole[record] in present], np.int64)
-            equal = [places for _, places in repeated_values(hashes)]
+            stretches = np.array([one for one in starts if starts[one] in present], np.int64)
+            counts, equal = zip(*repeated_values(hashes), strict=True)
+            if not self._n_added.any() and sum(counts):
+                self.n_repeats, self.repeated = sum(counts), int(np.concatenate(equal).min())
             changed = np.unique(np.concatenate([stretches, *equal]))
             changed = changed[self._n_added[changed] < _MOST_ADDED]
+            if not len(changed):
+                return
             self._n_added[changed] += 1
+            for rows in blocks(len(changed)):
+                records = changed[rows]
+                hashes[records], of_these = hashed_ids(self.of(run, records))
+                starts |= {int(records[place]): start for place, start in of_these.items()}
 
-    def of(self, records: IntArray) -> list[str]:
-        """Return the ids of records."""
-        ids, n_added = self.index.record_names(records), self._n_added[records]
-        files, numbers = self.index.record_origins(records)
+    @classmethod
+    def of_index(cls, index: SequenceIndex) -> Self:
+        """Return the ids of an index with all records of a run."""
+        hashes, starts = np.empty(index.n_records, np.int64), dict[int, int]()
+        for records in blocks(index.n_records):
+            hashes[records], of_these = hashed_ids(index.record_names(records))
+            starts |= {int(records[place]): start for place, start in of_these.items()}
+        return cls(index, hashes, starts)
+
+    def of(self, index: NamedRecords, records: IntArray, n_before: int = 0) -> list[str]:
+        """Return the ids of records of an index, which follow `n_before` records of the run."""
+        ids, n_added = index.record_names(records), self._n_added[n_before + records]
+        files, numbers = index.record_origins(records)
         for place in np.flatnonzero(n_added).tolist():
             ids[place] = f"{self._samples[files[place]]}|{ids[place]}"
             if n_added[place] == _MOST_ADDED:
                 ids[place] += f"|{numbers[place]}"
         return ids
+
+
+class RecordIds:
+    """Unique ids of the records of an index, see `UniqueIds`.
+
+    Parameters
+    ----------
+    index
+        Index of a run, or of a part of it.
+    unique
+        The ids of the run; None if the index has all its records.
+    n_before
+        Number of the run's records before those of the index.
+    """
+
+    def __init__(
+        self, index: SequenceIndex, unique: UniqueIds | None = None, n_before: int = 0
+    ) -> None:
+        self.index, self.n_before = index, n_before
+        self._unique = unique or UniqueIds.of_index(index)
+
+    def of(self, records: IntArray) -> list[str]:
+        """Return the ids of records."""
+        return self._unique.of(self.index, records, self.n_before)
 
 
 def write_extract(
@@ -126,6 +194,18 @@ def write_extract(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
+    _write(path, extract_texts(ids, chosen, score, probability, fastq=fastq))
+
+
+def extract_texts(
+    ids: RecordIds,
+    chosen: BoolArray,
+    score: RealArray,
+    probability: RealArray,
+    *,
+    fastq: bool = False,
+) -> Iterator[bytes]:
+    """Yield the content of a file of records; parameters are those of `write_extract`."""
     index = ids.index
 
     def texts(part: slice) -> Iterator[bytes]:
@@ -142,7 +222,7 @@ def write_extract(
         )
         return _entries(index, _mates(index, pieces), fastq=fastq)
 
-    _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
+    return chain.from_iterable(map(texts, slices(index.n_records)))
 
 
 def write_viruses(
@@ -175,6 +255,21 @@ def write_viruses(
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
+    given = ids, viral, score, probability, inserted, topology
+    _write(path, virus_texts(*given, fastq=fastq))
+
+
+def virus_texts(
+    ids: RecordIds,
+    viral: BoolArray,
+    score: RealArray,
+    probability: RealArray,
+    inserted: Regions,
+    topology: ByteArray,
+    *,
+    fastq: bool = False,
+) -> Iterator[bytes]:
+    """Yield the content of a file of viruses; parameters are those of `write_viruses`."""
     index = ids.index
 
     def texts(part: slice) -> Iterator[bytes]:
@@ -213,7 +308,7 @@ def write_viruses(
         pieces = _mates(index, _Pieces(names, record, start, end, fields))
         return _entries(index, pieces, fastq=fastq)
 
-    _write(path, chain.from_iterable(map(texts, slices(index.n_records))))
+    return chain.from_iterable(map(texts, slices(index.n_records)))
 
 
 def _mates(index: SequenceIndex, whole: _Pieces) -> _Pieces:
@@ -242,14 +337,20 @@ def _mates(index: SequenceIndex, whole: _Pieces) -> _Pieces:
     )
 
 
-def _write(path: Path, texts: Iterator[bytes]) -> None:
+@contextmanager
+def extract_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file as `write_file`; it is compressed if its name ends in .gz."""
     with write_file(path) as raw, ExitStack() as stack:
         stream: IO[bytes] = raw
         if path.suffix == ".gz":
             packed = gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0)
             stream = stack.enter_context(io.BufferedWriter(stack.enter_context(packed)))
-        for text in texts:
-            stream.write(text)
+        yield stream
+
+
+def _write(path: Path, texts: Iterator[bytes]) -> None:
+    with extract_file(path) as stream:
+        stream.writelines(texts)
 
 
 def _headers(index: SequenceIndex, pieces: _Pieces) -> Iterator[str]:

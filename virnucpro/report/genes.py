@@ -103,10 +103,11 @@ def write_genes(path: Path, ids: RecordIds, chosen: BoolArray) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _lines(ids, np.flatnonzero(chosen)))
+    write_lines(path, gene_lines(ids, np.flatnonzero(chosen)))
 
 
-def _lines(ids: RecordIds, records: IntArray) -> Iterator[str]:
+def gene_lines(ids: RecordIds, records: IntArray) -> Iterator[str]:
+    """Yield the lines of a GFF3 file of the genes of records, see `write_genes`."""
     yield "##gff-version 3"
     for record in records.tolist():
         [name] = sequence_ids(ids, np.array([record]))
@@ -124,7 +125,7 @@ def _lines(ids: RecordIds, records: IntArray) -> Iterator[str]:
                 named(("+", "-"), genes.reverse),
                 repeat("0"),
                 (
-                    f"ID={record + 1}_{number};partial={at_left:d}{at_right:d}"
+                    f"ID={ids.n_before + record + 1}_{number};partial={at_left:d}{at_right:d}"
                     for number, at_left, at_right in zip(
                         range(n_before + 1, n_before + n + 1), left, right, strict=True
                     )

@@ -5,10 +5,7 @@ section has the same id. https://docs.seqera.io/multiqc/custom_content
 """
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 from virnucpro.report.html.counts import BINS, COLOURS, histogram, sample_counts
@@ -40,15 +37,6 @@ def write_multiqc(facts: RunFacts, *, plots: bool = True) -> None:
     for path, section in zip(facts.run.multiqc, sections, strict=False):
         with write_output(path) as stream:
             stream.write(json.dumps(section, indent=1).encode() + b"\n")
-
-
-def read_sample(paths: Sequence[Path]) -> str | None:
-    """Return the name of the sample in most of these files of a run; None if no file has one."""
-    names = Counter[str]()
-    for path in paths:
-        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-            names.update(list(json.loads(path.read_bytes())["data"]))
-    return max(names, key=lambda name: names[name], default=None)
 
 
 def _statistics(facts: RunFacts, counts: Mapping[str, Any]) -> dict[str, Any]:

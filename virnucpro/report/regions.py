@@ -23,6 +23,8 @@ from virnucpro.tables.write import blocks
 
 _GFF3_SAFE: Final = "!$*+.:?@^_|-"
 """Characters of a sequence name that GFF3 does not escape, besides letters and digits."""
+BEDGRAPH: Final = 'track type=bedGraph name="virnucpro score" viewLimits=0:1 autoScale=off'
+"""First line of a bedGraph file."""
 _ATTRIBUTE_SAFE: Final = "!$*+.:?@^_|-/()[]{}<> "
 
 
@@ -46,10 +48,11 @@ def write_bed(path: Path, ids: RecordIds, regions: Regions) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _bed_lines(ids, regions.select(regions.viral)))
+    write_lines(path, bed_lines(ids, regions.select(regions.viral)))
 
 
-def _bed_lines(ids: RecordIds, viral: Regions) -> Iterator[str]:
+def bed_lines(ids: RecordIds, viral: Regions) -> Iterator[str]:
+    """Yield the lines of a BED file, see `write_bed`."""
     for rows in blocks(len(viral.record)):
         part = viral.select(rows)
         cells = (
@@ -78,10 +81,11 @@ def write_gff3(path: Path, ids: RecordIds, regions: Regions) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _gff3_lines(ids, regions))
+    write_lines(path, gff3_lines(ids, regions))
 
 
-def _gff3_lines(ids: RecordIds, regions: Regions) -> Iterator[str]:
+def gff3_lines(ids: RecordIds, regions: Regions, n_before: int = 0) -> Iterator[str]:
+    """Yield the lines of a GFF3 file, see `write_gff3`; `n_before` stretches have earlier IDs."""
     yield "##gff-version 3"
     inserted = regions.in_both(ids.index.n_records)[regions.record][regions.viral]
     viral = regions.select(regions.viral)
@@ -107,7 +111,7 @@ def _gff3_lines(ids: RecordIds, regions: Regions) -> Iterator[str]:
                 f"ID=region{number};Name={name};n_windows={n_windows};n_scored={n_scored};"
                 f"score={score};log_odds={log_odds}"
                 for number, name, n_windows, n_scored, score, log_odds in zip(
-                    (rows + 1).tolist(),
+                    (n_before + rows + 1).tolist(),
                     texts,
                     integers(part.n_windows),
                     integers(part.n_scored),
@@ -136,11 +140,12 @@ def write_bedgraph(path: Path, ids: RecordIds, windows: WindowBlocks) -> None:
     OSError
         When the file cannot be written; an existing file is unchanged.
     """
-    write_lines(path, _bedgraph_lines(ids, windows))
+    write_lines(path, bedgraph_lines(ids, windows))
 
 
-def _bedgraph_lines(ids: RecordIds, windows: WindowBlocks) -> Iterator[str]:
-    yield 'track type=bedGraph name="virnucpro score" viewLimits=0:1 autoScale=off'
+def bedgraph_lines(ids: RecordIds, windows: WindowBlocks) -> Iterator[str]:
+    """Yield the lines of a bedGraph file, see `write_bedgraph`; several may be joined."""
+    yield BEDGRAPH
     index = ids.index
     bounds = index.record_first_window
     for first, last in record_blocks(index):

@@ -29,8 +29,6 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
     ------
     InputError
         If a path does not exist, or is a folder without segments.
-    NotARunError
-        If a folder has a run of an older version.
     OSError
         If a joined file is damaged.
     """
@@ -39,7 +37,6 @@ def find_segments(paths: Sequence[Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(file for pattern in _PATTERNS for file in path.glob(pattern))
             if not inside:
-                RunDirectory(path).require_layout()
                 raise InputError(
                     f"{path}: the folder has no segments (unit-*.h5). Give a shard folder or a run "
                     "folder."

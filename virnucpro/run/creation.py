@@ -131,14 +131,9 @@ def _refuse_foreign_folder(run: RunDirectory) -> None:
     entries = run.entries()
     if entries and not is_run(run.root):
         name, shown = run.run_json.relative_to(run.root), ", ".join(entries[:3])
-        state = (
-            f"not a valid run: {name} is damaged. Restore this file from a copy, or choose"
-            if run.run_json.is_file()
-            else f"has no {name}. If it was a run, restore this file from a copy; else choose"
-        )
         raise RunExistsError(
-            f"{run.root} is not empty ({shown}) and {state} another output folder. Nothing was "
-            "changed."
+            f"{run.root} is not empty ({shown}) and has no valid {name}: choose another output "
+            "folder, or restore this file from a copy. Nothing was changed."
         )
 
 
@@ -330,7 +325,7 @@ def _refuse_other_job(
     paths = RunDirectory(execution.outdir)
     manifest.refuse_other_parameters(paths, {"command": job.command, **job.parameters()})
     reporter.stage("comparing the inputs with those of the run")
-    stamps = () if execution.check_inputs or job.rules.strict else manifest.input_stamps
+    stamps = () if job.rules.strict else manifest.input_stamps
     inputs = current_digests(job.inputs, manifest.inputs, stamps, job.index, job.rules)
     manifest.refuse_other_inputs(paths, inputs)
 

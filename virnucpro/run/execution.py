@@ -88,13 +88,6 @@ class Execution(RunOptions):
         "command; auto: K and N of a SLURM array, srun or MPI",
         default_text="all",
     )
-    check_inputs: bool = option(
-        False,
-        "--check-inputs",
-        group="existing run",
-        help="with --resume, read all inputs completely",
-        default_text="read a sample of a file whose size and times are unchanged",
-    )
     report: bool = option(
         True,
         "--no-report",

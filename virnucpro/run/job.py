@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from virnucpro.bundles.bundle import viral_classes
-from virnucpro.bundles.manifest import Bundle, Classifier
+from virnucpro.bundles.manifest import Classifier
 from virnucpro.classifier.call_options import CallOptions
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.pooling import Pooling
@@ -56,24 +55,6 @@ def require_inputs(inputs: tuple[str, ...]) -> None:
         raise UsageError("no input: give at least one FASTA or FASTQ file, or - for standard input")
 
 
-def classifier_facts(bundle: Bundle) -> dict[str, Any]:
-    """Return the fields of a run's `Manifest` that describe the classifier of a bundle.
-
-    Raises
-    ------
-    BundleError
-        If the file of the classifier cannot be read.
-    """
-    return {
-        "labels": bundle.labels,
-        "thresholds": bundle.thresholds,
-        "calibration": bundle.calibration,
-        "classes": bundle.classes,
-        "viral_classes": viral_classes(bundle),
-        "bundle_window": bundle.window,
-    }
-
-
 JobOptions: TypeAlias = PredictOptions | EmbedOptions
 
 
@@ -99,7 +80,7 @@ class Job:
     record
         Scores the pieces of records; None for a job that scores windows only.
     classifier
-        Fields of the run's `Manifest` that describe the classifier, see `classifier_facts`.
+        Fields of the run's `Manifest` that describe the classifier.
     calls
         Rule of the calls; None for the rule of the run that is resumed, or the default rule. The
         rule does not affect vectors or scores, so a resume may change it.

@@ -10,7 +10,6 @@ from virnucpro.console import described
 from virnucpro.durable import write_file
 from virnucpro.errors import FingerprintError, NotARunError
 from virnucpro.extras import versions_of
-from virnucpro.launch_dir import is_launch
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.input_check import InputStamp
 from virnucpro.run_dir import RunDirectory
@@ -274,15 +273,9 @@ def parse_manifest(run: RunDirectory) -> Manifest:
         manifest = _parse(content)
     except (FileNotFoundError, NotADirectoryError):
         name = run.run_json.relative_to(run.root)
-        hint = (
-            "It is the output folder of launch: name the folder of a file in it."
-            if is_launch(run.root)
-            else f"Name the run folder, {run.root.absolute().parent}."
-            if (run.root / run.run_json.name).is_file()
-            else "Name the output folder of predict or embed."
-        )
         raise NotARunError(
-            f"{run.root} is not a run of virnucpro: it has no {name}. {hint}"
+            f"{run.root} is not a run of virnucpro: it has no {name}. "
+            "Name the output folder of predict or embed, or that of a file of launch."
         ) from None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         reason = described(error)

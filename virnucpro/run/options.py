@@ -7,16 +7,13 @@ import os
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from virnucpro.classifier.call_options import PRESETS, PresetName
 from virnucpro.encoders.pooling_options import LONG, METHODS, OUTPUTS, Long, Method, Outputs
 from virnucpro.option import declaration, inner_share, integer_from, like, option, positive, share
 from virnucpro.sequences.entries import MAX_RECORD
 from virnucpro.store.schema import EmbeddingsDtype
-
-if TYPE_CHECKING:
-    from virnucpro.sequences.windows import Tiling
 
 PrecisionChoice: TypeAlias = Literal["auto", "fp32", "fp16", "bf16"]
 
@@ -128,16 +125,6 @@ class PredictOptions:
         default_text=_OF_BUNDLE,
         in_numbers=True,
     )
-    tiling: "Tiling | None" = option(
-        None,
-        "--tiling",
-        choices=("published", "even"),
-        group="windows",
-        help="placement of windows: published (as in the published VirNucPro) or even (evenly "
-        "spaced)",
-        default_text=_OF_BUNDLE,
-        in_numbers=True,
-    )
     genetic_code: int | None = option(
         None,
         "--genetic-code",
@@ -165,7 +152,7 @@ class PredictOptions:
         group="inputs",
         help="least length of a sequence in bases; shorter ones get the status too_short",
         default_text="the shortest that the calibration of the bundle can call (mini: 100), a "
-        "third of a window without one, and 0 with the tiling published",
+        "third of a window without one, and 0 for the published bundles",
         in_numbers=True,
     )
     paired: bool = option(
@@ -209,7 +196,7 @@ class PredictOptions:
         const="fp16",
         group="further outputs",
         help="keep the vectors of all items, and write them to embeddings.h5, at fp16 (without a "
-        "value) or fp32; rescore with another bundle needs them",
+        "value) or fp32",
         default_text="none, or as the resumed run",
         in_numbers=True,
     )
@@ -237,7 +224,6 @@ class FramesOptions:
     """Options of ``virnucpro frames``."""
 
     window: int = like(PredictOptions, "window", 500)
-    tiling: "Tiling" = like(PredictOptions, "tiling", "published")
     genetic_code: int = like(PredictOptions, "genetic_code", 1)
     strict: bool = like(PredictOptions, "strict")
     max_record: int = like(PredictOptions, "max_record")

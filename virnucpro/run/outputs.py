@@ -1,4 +1,4 @@
-"""Write the outputs of a run (tables, embeddings.h5) from its valid segments."""
+"""Write the outputs of a run from its segments: tables, embeddings.h5; rescore by another rule."""
 
 import time
 from collections import Counter
@@ -11,26 +11,25 @@ from typing import Final
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray, slices
-from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.classifier.consensus import Call, Status, Thresholds
-from virnucpro.classifier.decision import call_records
-from virnucpro.classifier.run_scores import run_windows, score_run
+from virnucpro.classifier.consensus import Call, Status
 from virnucpro.console import output_failure
+from virnucpro.errors import UsageError
 from virnucpro.joined import join
 from virnucpro.report.extract import RecordIds, write_extract, write_viruses
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
+from virnucpro.run.calls import call_run, survey_segments, warn_of_rejected
 from virnucpro.run.manifest import Manifest
 from virnucpro.run.report import renew_report
 from virnucpro.run.reporter import Reporter
-from virnucpro.run.run import Outcome, Run
+from virnucpro.run.run import Outcome, Run, reopened
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.columns import index_file
 from virnucpro.sequences.items import LEAST_BASES
 from virnucpro.store.aggregate import write_embeddings
-from virnucpro.store.coverage import Coverage, Survey, survey
+from virnucpro.store.coverage import Coverage, Survey
 from virnucpro.store.exports import write_exports
 from virnucpro.store.schema import OVERFLOW, RowState
 from virnucpro.tables.columns import (
@@ -51,23 +50,6 @@ _MOST_JOINED: Final = 1 << 28
 """Bytes of segments that are joined: more take long to copy, in few files for their size."""
 
 
-def survey_segments(run: Run, reporter: Reporter) -> Coverage:
-    """Read and verify all segments of a run; return which rows are done, quarantined or missing.
-
-    Each invalid segment is reported as a warning, and ignored.
-    """
-    if run.paths.has_segments():
-        reporter.stage("verifying stored results")
-    coverage = survey(run.paths, run.bounds, run.manifest.fingerprint)
-    _warn_of_rejected(coverage, reporter)
-    return coverage
-
-
-def _warn_of_rejected(coverage: Coverage, reporter: Reporter) -> None:
-    for rejected in coverage.rejected:
-        reporter.warn(f"file not used: {rejected.reason}")
-
-
 def _write_vectors(run: Run, reporter: Reporter, coverage: Coverage | None) -> Coverage:
     """Write embeddings.h5; without a coverage, find it in the same reading of the segments."""
     reporter.stage("writing embeddings")
@@ -75,7 +57,7 @@ def _write_vectors(run: Run, reporter: Reporter, coverage: Coverage | None) -> C
     views, about = run.manifest.views, run.manifest.about_vectors
     written = write_embeddings(run.paths.embeddings, source, run.index, views, about)
     if coverage is None:
-        _warn_of_rejected(written, reporter)
+        warn_of_rejected(written, reporter)
     return written
 
 
@@ -122,16 +104,15 @@ def write_outputs(
         renew_report(run, reporter, scores, wanted=report)
     if not (coverage.missing or run.paths.attempts()):  # a late task may look at its segments
         with suppress(OSError):  # the run is complete with more files, too
-            _remove_passing(run, coverage, history=report)
+            _remove_passing(run, coverage)
     return replace(outcome, files=_existing(run.paths.results))
 
 
-def _remove_passing(run: Run, coverage: Coverage, *, history: bool) -> None:
+def _remove_passing(run: Run, coverage: Coverage) -> None:
     """Join the segments of a complete run in one file, and remove what only a resume needs.
 
     A kill leaves segments twice, which the next writer of outputs removes. The history of workers
-    stays for a report (`history`), and if run.json says less: of several workers at once, of
-    failures, and of lost messages.
+    stays if run.json says less: of several workers at once, of failures, and of lost messages.
     """
     paths, used = run.paths, list(coverage.done.values())
     files = [path for path in used if path.parent != paths.segments_file]
@@ -145,7 +126,7 @@ def _remove_passing(run: Run, coverage: Coverage, *, history: bool) -> None:
     ranks = [rank for launch in run.manifest.launches for rank in launch.ranks.values()]
     several = len(ranks) > len(run.manifest.launches)
     failed = any(rank["faults"] or rank.get("again") or rank["state"] == "failed" for rank in ranks)
-    if not (history or several or failed or output_failure()):
+    if not (several or failed or output_failure()):
         paths.remove_history()
 
 
@@ -224,40 +205,6 @@ def _write_extracts(
         else:
             write_extract(path, ids, chosen, *numbers, fastq=fastq)
         yield path
-
-
-def call_run(run: Run, coverage: Coverage) -> RunScores:
-    """Return scores and calls of all windows and records, by the run's rule.
-
-    Raises
-    ------
-    BundleError
-        If a field of the calibration in run.json is missing or invalid.
-    """
-    index, manifest = run.index, run.manifest
-    content = manifest.calibration
-    calibration = read_calibration(content, run.paths.run_json) if content else None
-    windows = run_windows(index, coverage)
-    records = score_run(index, windows, coverage, len(manifest.classes))
-    calls = call_records(
-        records,
-        Thresholds(**manifest.thresholds),
-        calibration,
-        CallOptions(**manifest.calls),
-        run.quality.get() if calibration else None,
-        other_window=manifest.has_other_window,
-    )
-    return RunScores(
-        index,
-        coverage,
-        windows,
-        records,
-        calls,
-        calibration=calibration,
-        classes=manifest.classes,
-        viral_classes=manifest.viral_classes,
-        labels=manifest.labels,
-    )
 
 
 def write_gaps(target: RunDirectory, scores: RunScores) -> None:
@@ -384,3 +331,51 @@ def _write_region_files(target: RunDirectory, ids: RecordIds, scores: RunScores)
     write_bed(target.regions_bed, ids, regions)
     write_gff3(target.regions_gff3, ids, regions)
     yield from (target.regions, target.regions_bed, target.regions_gff3)
+
+
+def rescore(
+    paths: RunDirectory, calls: CallOptions, reporter: Reporter, *, lock: bool = True
+) -> tuple[Mapping[tuple[str, str], int], bool]:
+    """Write the tables of a run by the rule `calls`; what it does not give is as before.
+
+    Returns
+    -------
+    changes
+        Number of records for each pair of calls: by the former rule, and by `calls`.
+    complete
+        Whether every row of the run has a result.
+
+    Raises
+    ------
+    UsageError
+        If the run is not a run of predict, or the rule needs a calibration that the bundle lacks.
+    NotARunError, IndexFormatError, RunLockedError
+        If the folder is not a run, is damaged, or another process works in it.
+    OSError
+        If a table cannot be written.
+    """
+    with reopened(paths, lock=lock) as run:
+        if run.manifest.command != "predict":
+            raise UsageError(f"{paths.root}: only runs of predict have calls; this is an embed run")
+        coverage = survey_segments(run, reporter)
+        former = call_run(run, coverage).calls.call
+        had_report = paths.report.exists() or not run.manifest.tables_complete
+        rule = calls.after(run.manifest.calls)
+        manifest = replace(run.manifest, calls=asdict(rule), tables_complete=False)
+        scores = call_run(replace(run, manifest=manifest), coverage)
+        run.update(manifest)
+        kept = "" if rule == calls.after({}) else " (the rest as before)"
+        reporter.stage(f"writing tables by the rule {rule.text}{kept}")
+        write_tables(paths, manifest, scores)
+        write_gaps(paths, scores)
+        run.update(with_results(run, scores, outcome_of(run, scores, Reporter())))
+        renew_report(run, reporter, scores, wanted=had_report)
+    if expected := scores.calls.expectation:
+        reporter.stage(expected.text)
+        if expected.warning:
+            reporter.warn(expected.warning)
+    changes = Counter[tuple[str, str]]()
+    for part in slices(run.index.n_records):
+        pairs = zip(former[part].tolist(), scores.calls.call[part].tolist(), strict=True)
+        changes.update((CALL_NAMES[old], CALL_NAMES[new]) for old, new in pairs)
+    return changes, bool((coverage.row_state == RowState.DONE).all())

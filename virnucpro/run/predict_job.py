@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Final
 
-from virnucpro.bundles.bundle import open_bundle
+from virnucpro.bundles.bundle import open_bundle, viral_classes
 from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.bundles.published import published_names
 from virnucpro.classifier.calibration import read_calibration
@@ -15,7 +15,7 @@ from virnucpro.encoders.registry import require_installed
 from virnucpro.errors import UsageError
 from virnucpro.option import chosen_outputs, from_options
 from virnucpro.report.extract_options import ExtractOptions
-from virnucpro.run.job import Inputs, Job, classifier_facts, inputs_of
+from virnucpro.run.job import Inputs, Job, inputs_of
 from virnucpro.run.options import PredictOptions
 from virnucpro.sequences.input_rules import InputRules
 from virnucpro.sequences.items import LEAST_BASES
@@ -81,7 +81,7 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         kind=kind,
         alphabet=Alphabet.NUCLEOTIDE,
         window=opened.window if window is None else window,
-        tiling=opened.tiling if options.tiling is None else options.tiling,
+        tiling=opened.tiling,
         genetic_code=opened.genetic_code if code is None else code,
         fallback=second is not None,
         piece=opened.piece,
@@ -105,7 +105,14 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
         model=opened.fingerprint,
         options=options,
         head=opened.head,
-        classifier=classifier_facts(opened),
+        classifier={
+            "labels": opened.labels,
+            "thresholds": opened.thresholds,
+            "calibration": opened.calibration,
+            "classes": opened.classes,
+            "viral_classes": viral_classes(opened),
+            "bundle_window": opened.window,
+        },
         fallback=second,
         record=opened.record,
         calls=calls,

@@ -9,12 +9,12 @@ from typing import Final
 from virnucpro.errors import RunError, StoreError, UsageError, VirnucproError
 from virnucpro.extras import require_extra
 from virnucpro.folder_lock import is_held
-from virnucpro.launch_dir import TASKS_NAME, TSV_NAME, is_launch
+from virnucpro.launch_dir import JSON_NAME, TSV_NAME, is_launch, read_table, read_tables
 from virnucpro.report.multiqc import write_multiqc
 from virnucpro.report.output_file import require_place
 from virnucpro.report.reading.facts import RunFacts, read_facts
-from virnucpro.report.reading.launch_gaps import read_launch_gaps
 from virnucpro.report.reading.records import find_record
+from virnucpro.run.calls import call_run, survey_segments
 from virnucpro.run.manifest import read_manifest
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run, refuse_run_files
@@ -39,7 +39,7 @@ def renew_report(run: Run, reporter: Reporter, scores: RunScores, *, wanted: boo
         if wanted:
             reporter.stage(f"writing {paths.report.name}")
         sample = sample_names([paths.root])[0]
-        facts = read_facts(paths, run.manifest.as_json(), sample, scores=scores)
+        facts = read_facts(paths, run.manifest.as_json(), sample, scores)
         write_multiqc(facts, plots=wanted)
         if wanted:
             _write(paths.report, [facts], 1)
@@ -69,8 +69,8 @@ def report_on(folders: Sequence[Path], output: Path | None, reporter: Reporter) 
         If there are several runs and no output, or the output is a file or an input of a run, a
         folder, or in a folder that does not exist.
     RunError, StoreError
-        If a folder is not a run of predict, or has no tables, or they are damaged, or the report
-        cannot be written; an existing file is unchanged.
+        If a folder is not a run of predict, has no tables or is damaged, or the report cannot be
+        written; an existing file is unchanged.
     """
     runs, missing = find_runs(folders, reporter)
     if not runs:
@@ -162,7 +162,10 @@ def plot_run(
 
 
 def _facts(run: RunDirectory, sample: str) -> RunFacts:
-    return read_facts(run, read_manifest(run).as_json(), sample, working=is_held(run.lock))
+    opened = Run.open(run)
+    scores = call_run(opened, survey_segments(opened, Reporter()))
+    manifest = opened.manifest.as_json()
+    return read_facts(run, manifest, sample, scores, working=is_held(run.lock))
 
 
 def _require_tables(run: RunDirectory) -> None:
@@ -172,16 +175,10 @@ def _require_tables(run: RunDirectory) -> None:
             f"{run.root} is a run of {manifest.command}, which has no calls: only runs of predict "
             "have a report and plots"
         )
-    if not run.predictions.is_file():
-        raise StoreError(
-            f"{run.root} has no {run.predictions.name}: the run has not ended. Rerun its command "
-            f"with --resume, or write the tables of its finished part: virnucpro aggregate "
-            f"{run.root}"
-        )
     if not manifest.tables_complete:
         raise StoreError(
-            f"{run.root}: the tables were not completely written. Write them again: virnucpro "
-            f"aggregate {run.root}"
+            f"{run.root} has no tables: rerun its command with --resume, or write those of its "
+            f"finished part with virnucpro aggregate {run.root}"
         )
 
 
@@ -222,9 +219,8 @@ _NAMED: Final = 3
 def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDirectory], list[str]]:
     """Return the runs with tables in `folders`, and sentences on what the report lacks.
 
-    Each folder is that of a run, or a folder of runs, such as that of launch.
-    Runs below a folder that cannot have a report, files of a launch without a result, and runs of
-    files that a launch no longer has, are left out, with a warning.
+    Each folder is that of a run, or a folder of runs, such as that of launch. Runs below it without
+    tables, and files of a launch without a result, are left out, with a warning.
 
     Raises
     ------
@@ -233,55 +229,45 @@ def find_runs(folders: Sequence[Path], reporter: Reporter) -> tuple[list[RunDire
     OSError
         If a folder or table cannot be read.
     """
-    found: dict[Path, None] = {}
-    left_out: list[Path] = []
-    of_files: dict[Path, None] = {}
+    runs: dict[Path, None] = {}
+    lacking: list[str] = []
     for folder in folders:
-        below = [] if is_run(folder) else [*_below(folder)]
-        for path in below or [folder]:
-            if is_launch(path) and not is_run(path):
-                of_files[path] = None
-            elif below and not RunDirectory(path).predictions.is_file():
-                left_out.append(path)
-            else:
-                found[path] = None
-    launches = [read_launch_gaps(path, found) for path in of_files]
-    current = {launch.folder / name for launch in launches for name in launch.names}.union(folders)
-    former = [path for path in found if path not in current and of_files.keys() & {*path.parents}]
-    gaps = [launch for launch in launches if launch.files]
-    listed = {path for gap in gaps for path in gap.folders()}
-    failed = {
-        gap.folder / name for gap in gaps for name, status, _ in gap.files if status != "left"
-    }
-    gone = {*former, *failed} - {*folders}  # failed: they may have results of an earlier launch
-    found = dict.fromkeys(path for path in found if path not in gone)
-    alone = [path for path in left_out if path not in listed]
-    missing = [text for gap in gaps for text in gap.sentences()]
-    for gap in gaps:
-        head, *files = gap.sentences()
-        reporter.warn(f"{head} {'; '.join(files)}")
-    for paths, reason in ((former, f"not in {TSV_NAME}"), (alone, "without predictions.tsv")):
-        if paths:
-            names = ", ".join(map(str, paths[:_NAMED])) + ", ..." * (len(paths) > _NAMED)
-            text = f"runs {reason} are left out ({len(paths):,}): {names}"
-            reporter.warn(text)
-            if paths is alone:
-                missing.append(text)
-    return [RunDirectory(path) for path in found], missing
+        below = [] if is_run(folder) else [*_runs_below(folder, lacking)]
+        with_tables = [path for path in below if RunDirectory(path).predictions.is_file()]
+        if without := [str(path) for path in below if path not in with_tables]:
+            names = ", ".join(without[:_NAMED]) + ", ..." * (len(without) > _NAMED)
+            lacking.append(f"runs without predictions.tsv are left out ({len(without):,}): {names}")
+        alone = is_run(folder) or not (below or is_launch(folder))
+        runs |= dict.fromkeys([folder] if alone else with_tables)
+    for text in lacking:
+        reporter.warn(text)
+    return [RunDirectory(path) for path in runs], lacking
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield the folders of runs and launches below a folder or the folder itself, sorted.
+def _runs_below(folder: Path, lacking: list[str]) -> Iterator[Path]:
+    """Yield the run folders below a folder, sorted; of a launch, those of its files with a result.
 
-    A run is not searched for further runs, nor is a folder whose name begins with a dot.
+    The number of the other files of a launch is added to `lacking`. A run is not searched for
+    further runs, nor is a folder whose name begins with a dot.
     """
-    if not folder.is_dir():
-        return
     if is_launch(folder):
-        yield folder
-    for path in sorted(folder.iterdir()):
+        content = read_table(folder / JSON_NAME)
+        # The tables of tasks may be newer than the joined one.
+        tables = (content, *read_tables(folder, content.get("tasks") or 0).values())
+        statuses = {
+            folder / os.path.relpath(file["file"], table["input_dir"]): file["status"]
+            for table in tables
+            for file in table["files"]
+        }
+        yield from sorted(path for path, status in statuses.items() if status.answered)
+        if failed := sum(not status.answered for status in statuses.values()):
+            lacking.append(
+                f"{folder.name}: {failed:,} of {len(statuses):,} files have no result, and "
+                f"{TSV_NAME} lists them"
+            )
+        return
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_dir() and is_run(path):
             yield path
         elif path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
-            of_tasks = path.name == TASKS_NAME and is_launch(folder)
-            yield from () if of_tasks else _below(path)
+            yield from _runs_below(path, lacking)

@@ -85,7 +85,6 @@ def read_progress(paths: RunDirectory) -> RunProgress:
     NotARunError, IndexFormatError, RunError
         If the folder is not a run or is damaged, or a file of the run is not a regular file.
     """
-    paths.require_regular_files()
     locked = is_held(paths.lock)
     if locked and not paths.run_json.exists():
         return RunProgress(str(paths.root), "a new run", "reading", 0, 0, 0, 0, 0, 0, {})

@@ -2,24 +2,21 @@
 
 import filecmp
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virnucpro.errors import IndexFormatError, NotARunError, StoreError
 from virnucpro.folder_lock import is_held
 from virnucpro.joined import remove
-from virnucpro.report.multiqc import read_sample, write_multiqc
-from virnucpro.report.reading.facts import read_facts
+from virnucpro.run.calls import call_run
 from virnucpro.run.manifest import read_manifest
-from virnucpro.run.outputs import call_run, write_gaps, write_tables
-from virnucpro.run.report import sample_names
+from virnucpro.run.outputs import write_gaps, write_tables
 from virnucpro.run.run import Run, run_lock
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.store.aggregate import embeddings_problem
 from virnucpro.store.coverage import Coverage, survey
-from virnucpro.tables.source import RunScores
 from virnucpro.temporary import owned_prefix
 
 _RESTORE = "restore the file from a copy, or replace the run with --force"
@@ -83,10 +80,10 @@ def verify_run(run: RunDirectory) -> Verification:
     """Check all files of a run, without a change to them.
 
     The check covers run.json, the index, every segment (checksum, fingerprint, shapes, finite
-    numbers) and the rows in the segments. The tables and files for MultiQC are written again into a
-    temporary folder and compared byte by byte; embeddings.h5 is compared directly with the
-    segments. Copies of embeddings.h5 in other formats, report.html, status.json, launches and logs
-    are not checked: nothing is computed from them. Outputs are not checked while a process works in
+    numbers) and the rows in the segments. The tables are written again into a temporary folder
+    and compared byte by byte; embeddings.h5 is compared directly with the segments. Copies of
+    embeddings.h5 in other formats, reports, status.json, launches and logs are not checked: nothing
+    is computed from them. Outputs are not checked while a process works in
     the folder. If units are missing, a differing output is reported as a note: it may belong to an
     earlier state of the run, and a resume replaces it.
 
@@ -99,7 +96,6 @@ def verify_run(run: RunDirectory) -> Verification:
     OSError
         If a file cannot be read for a reason other than its content.
     """
-    run.require_regular_files()
     return _verify(run, outputs=not is_held(run.lock))
 
 
@@ -149,7 +145,6 @@ def repair_run(run: RunDirectory, *, lock: bool = True) -> Verification:
     RunLockedError
         If another process works on the run.
     """
-    run.require_regular_files()
     if not run.run_json.exists():  # no lock file in a folder that is not a run
         read_manifest(run)
     with run_lock(run, lock=lock):
@@ -189,28 +184,12 @@ def _output_problems(run: Run, coverage: Coverage) -> Iterator[Problem]:
         scores = call_run(run, coverage)
         write_tables(expected, run.manifest, scores)
         write_gaps(expected, scores)
-        for path in (*run.paths.tables, *_write_multiqc(expected, run, scores)):
+        for path in run.paths.tables:
             made = expected.root / path.relative_to(run.paths.root)
             if reason := _table_problem(made, path, complete=not coverage.missing):
                 yield Problem(path, reason, remedy)
     if problem := _embeddings_problem(run, coverage):
         yield Problem(run.paths.embeddings, problem, remedy)
-
-
-def _write_multiqc(target: RunDirectory, run: Run, scores: RunScores) -> Sequence[Path]:
-    """Write the files for MultiQC into `target`, beside its tables; return those of the run.
-
-    A run without a report has none. The name of the sample is kept: the folder may have another
-    name now.
-    """
-    kept = [path for path in run.paths.multiqc if path.exists()]
-    if run.manifest.command != "predict" or not kept:
-        return ()
-    target.machine.mkdir()
-    sample = read_sample(kept) or sample_names([run.paths.root])[0]
-    plots = kept != [run.paths.multiqc[0]]
-    write_multiqc(read_facts(target, run.manifest.as_json(), sample, scores=scores), plots=plots)
-    return run.paths.multiqc
 
 
 def _table_problem(made: Path, kept: Path, *, complete: bool) -> str:

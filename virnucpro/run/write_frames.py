@@ -45,7 +45,7 @@ def write_frames(
     names, folder = inputs_of(inputs), Path(outdir)
     require_inputs(names)
     window, code = options.window, options.genetic_code
-    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, options.tiling, code)
+    spec = IndexSpec("frames", Alphabet.NUCLEOTIDE, window, "published", code)
     rules = InputRules(strict=options.strict, max_record=options.max_record)
     outputs = [_outputs(folder, stem, window) for stem in _distinct_stems(names)]
     for path in itertools.chain(*outputs):

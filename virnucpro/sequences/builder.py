@@ -1,5 +1,6 @@
 """Build a sequence index from batches of records: windows, items and rows."""
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,7 +26,7 @@ from virnucpro.sequences.columns import (
     open_column,
     open_writer,
 )
-from virnucpro.sequences.entries import STANDARD_INPUTS, Input
+from virnucpro.sequences.entries import STANDARD_INPUTS, FilePart, Input
 from virnucpro.sequences.input_rules import InputNotes, InputRules
 from virnucpro.sequences.items import cut_records, divide_records
 from virnucpro.sequences.mates import grouped, joint_letters, read_pairs, split_pairs
@@ -153,6 +154,57 @@ def column_blocks(
         warn(text)
 
 
+class BlockContent(NamedTuple):
+    """The columns of an index of one block, and the trouble of its records."""
+
+    folder: MemoryFolder
+    files: Mapping[str, ColumnFile]
+    notes: InputNotes
+
+
+def read_block(
+    parts: Sequence[FilePart], spec: IndexSpec, rules: InputRules, first_record: int
+) -> BlockContent:
+    """Read the records of a block and divide them; return the columns of their index.
+
+    Parameters
+    ----------
+    parts
+        The block: a part of a file, or of two files of mates.
+    first_record
+        Number of the records before. The first ones of a file are compared with the other alphabet.
+
+    Raises
+    ------
+    InputError
+        When a record is invalid; its number is that in its file.
+    """
+    folder, keeps_qualities = MemoryFolder(), spec.kind != "whole"
+    reader = _Reader(parts, spec, rules, qualities=keeps_qualities, batch_bytes=sys.maxsize)
+    (batch,) = reader.read_together(parts, first_record)
+    with ExitStack() as stack:
+        streamed = _StreamedColumns(
+            folder, stack, paired=spec.pairs is not None, qualities=keeps_qualities
+        )
+        streamed.add(batch, spec)
+        files = streamed.close()
+    files |= write_rows(folder)
+    kept = {name: files[name] for name in (*COLUMNS, *OPTIONAL_COLUMNS) if name in files}
+    return BlockContent(folder, kept, reader.notes)
+
+
+def read_sequences(
+    parts: Sequence[FilePart], spec: IndexSpec, rules: InputRules
+) -> tuple[bytes, bytes]:
+    """Read a block again; return the letters of its records, and their qualities, as in its index.
+
+    Parameters and errors are those of `read_block`.
+    """
+    reader = _Reader(parts, spec, rules, qualities=True, batch_bytes=sys.maxsize)
+    (batch,) = reader.read_together(parts, 1)
+    return b"".join(batch.sequences), b"".join(batch.qualities)
+
+
 def _header(
     spec: IndexSpec,
     digests: tuple[InputFile, ...],
@@ -196,18 +248,21 @@ class _Reader:
         """Yield the records of all inputs, never of two inputs (or two pairs of them) at once."""
         for group in self._groups:
             digests = [self._digests[number] for number in group]
-            self.notes.begin(digests[0].path)
-            for batch in self._batches_of([self._inputs[number] for number in group]):
-                self.notes.check(batch.names, batch.sequences)
-                if not self.notes.accept_qualities(
-                    batch.names, batch.qualities, paired=self._paired
-                ):
-                    batch.qualities.clear()
+            for batch in self.read_together([self._inputs[number] for number in group]):
                 _add_to(digests, batch)
                 self.counts[0] += len(batch.names)
                 self.counts[1] += batch.n_letters
                 yield batch
             self.notes.end()
+
+    def read_together(self, paths: Sequence[Input], first_record: int = 0) -> Iterator[_Batch]:
+        """Yield the records of one file, or of two files of mates; count their trouble."""
+        self.notes.begin(str(paths[0]))
+        for batch in self._batches_of(paths, first_record):
+            self.notes.check(batch.names, batch.sequences, judged=not first_record)
+            if not self.notes.accept_qualities(batch.names, batch.qualities, paired=self._paired):
+                batch.qualities.clear()
+            yield batch
 
     def digests(self) -> tuple[InputFile, ...]:
         """Return the digests of all inputs."""
@@ -230,8 +285,8 @@ class _Reader:
         read = partial(read_groups, alphabet=self._alphabet, strict=strict, longest=longest)
         return read_pairs(paths, read) if self._paired else read(paths[0])
 
-    def _batches_of(self, paths: Sequence[Input]) -> Iterator[_Batch]:
-        batch, size, number = _Batch.empty(), 0, 0
+    def _batches_of(self, paths: Sequence[Input], first_record: int) -> Iterator[_Batch]:
+        batch, size, number = _Batch.empty(), 0, first_record
         for record in self._records_of(paths):
             if isinstance(record, Records):
                 number += len(record.names)

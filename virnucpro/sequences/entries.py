@@ -1,10 +1,5 @@
 """Entries of FASTA and FASTQ files, plain or compressed: header, body (sequence), qualities.
 
-Reads of SAM, BAM and CRAM files, aligned or not, come through pysam (extra `bam`). A read is given
-once and as it was sequenced: secondary and supplementary alignments are skipped, and reads on the
-reverse strand are turned back. Reads that are flagged as first or second mate have names with
-``/1`` or ``/2``, as by ``samtools fastq``.
-
 Other programs' readers (such as dnaio) decode headers, and cannot leave out the letters of a record
 that would fill the memory.
 """
@@ -12,7 +7,6 @@ that would fill the memory.
 import io
 import math
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -25,7 +19,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeAlias
 
 from virnucpro.console import shortened
 from virnucpro.errors import InputError
-from virnucpro.extras import require_extra
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -52,7 +45,29 @@ class OpenInput:
         return self.path
 
 
+@dataclass(frozen=True)
+class FilePart(OpenInput):
+    """Some records of a file, as plain FASTA or FASTQ; `path` is that of the file.
+
+    Attributes
+    ----------
+    first
+        Number of the records of the file before this part.
+    aligned
+        Whether the file has alignments.
+    """
+
+    first: int = 0
+    aligned: bool = False
+
+
 Input: TypeAlias = str | OpenInput
+
+
+def records_before(path: Input) -> int:
+    """Return the number of the records of a file before the first one that is read."""
+    return path.first if isinstance(path, FilePart) else 0
+
 
 _BLOCK_BYTES = 1 << 20
 
@@ -65,7 +80,8 @@ _SIGNATURES = {
     b"\x28\xb5\x2f\xfd": "zst",
     **{bytes([low, 0x2A, 0x4D, 0x18]): "zst" for low in range(0x50, 0x60)},
 }
-_SIGNATURE_BYTES = max(map(len, _SIGNATURES))
+SIGNATURE_BYTES: Final = max(map(len, _SIGNATURES))
+"""First bytes of a file that show its compression."""
 
 
 class BlockStream(io.RawIOBase):
@@ -121,17 +137,26 @@ def read_blocks(path: Input) -> Iterator[bytes]:
     """
     with ExitStack() as stack:
         raw = _open(path, stack)
-        signature = _read(raw, _SIGNATURE_BYTES, path)
+        signature = _read(raw, SIGNATURE_BYTES, path)
         first = signature + _read(raw, _BLOCK_BYTES, path)
         plain = chain([first], iter(lambda: _read(raw, _BLOCK_BYTES, path), b""))
-        compression = _compression(signature)
+        compression = compression_of(signature)
         if compression is None:
             yield from filter(None, plain)
         else:
             yield from _decompress(plain, compression, path)
 
 
-def _compression(start: bytes) -> str | None:
+def is_plain(path: Input) -> bool:
+    """Return whether an input is a file on disk without compression."""
+    if isinstance(path, OpenInput) or not Path(path).is_file():
+        return False
+    with Path(path).open("rb") as stream:
+        return compression_of(stream.read(SIGNATURE_BYTES)) is None
+
+
+def compression_of(start: bytes) -> str | None:
+    """Return the compression of a file by its first bytes; None without one."""
     return next((name for first, name in _SIGNATURES.items() if start.startswith(first)), None)
 
 
@@ -227,20 +252,6 @@ def lacks_bgzf_end(path: str) -> bool:
                 is_bgzf = start[:4] == _BGZF_END[:4] and start[10:16] == _BGZF_END[10:16]
                 return is_bgzf and stream.read() != _BGZF_END
     return False
-
-
-_CRAM_TAIL: Final = 38
-_CRAM_END: Final = b"\xe0EOF"
-"""In the last 38 bytes of CRAM since version 2.1. Source: CRAM specification, EOF container."""
-
-
-def _check_cram_end(path: str) -> None:
-    """Raise OSError for CRAM without its last container, which pysam checks in BAM alone."""
-    with Path(path).open("rb") as stream:
-        has_end = stream.read(6) >= b"CRAM\2\1"
-        stream.seek(-_CRAM_TAIL, os.SEEK_END)
-        if has_end and _CRAM_END not in stream.read():
-            raise OSError("no container that ends CRAM; the file is probably cut off")
 
 
 MAX_RECORD = 1_000_000_000
@@ -414,7 +425,7 @@ def split_fastq(
     """
     stream = io.BufferedReader(BlockStream(blocks), _BLOCK_BYTES)
     most = max(longest, _SEVERAL_BLOCKS)  # also counts white space
-    number = next_block = 0
+    number = next_block = records_before(path)
     while True:
         if number >= next_block:
             text = stream.peek(1)
@@ -504,85 +515,3 @@ def _line(stream: BinaryIO, most: int) -> tuple[bytes, int]:
         rest = stream.readline(_BLOCK_BYTES)
         dropped += len(_without_space(rest))
     return line.removesuffix(b"\n").removesuffix(b"\r"), dropped
-
-
-_HEADER_LINE: Final = re.compile(rb"@(HD|SQ|RG|PG|CO)\t")
-_AS_FASTQ: Final = bytes(min(quality, 93) + 33 for quality in range(256))
-_PAIRED, _FIRST, _SECOND = 0x1, 0x40, 0x80
-
-
-def is_alignment(start: bytes, path: Input) -> bool:
-    """Return whether a file has alignments, by its first bytes without compression.
-
-    A SAM file without header lines is recognised by its name.
-    """
-    if start.startswith((b"BAM\1", b"CRAM")) or _HEADER_LINE.match(start):
-        return True
-    return bool(start) and str(path).endswith((".sam", ".sam.gz"))
-
-
-def has_alignments(path: Input) -> bool:
-    """Return whether an input is a file of alignments; False for a pipe, which can be read once."""
-    if not isinstance(path, str) or not Path(path).is_file():
-        return False
-    return is_alignment(next(read_blocks(path), b""), path)
-
-
-def split_alignments(path: Input) -> Iterator[Entry]:
-    """Yield the reads of a SAM, BAM or CRAM file; qualities are as in FASTQ.
-
-    Raises
-    ------
-    UsageError
-        If pysam is not installed.
-    InputError
-        If the input is not a file on disk, or cannot be read.
-    """
-    require_extra("bam", f"{path}: a SAM, BAM or CRAM file")
-    import pysam  # noqa: PLC0415 - an extra
-
-    if not isinstance(path, str) or not Path(path).is_file():
-        raise InputError(
-            f"{path}: alignments can be read from a file on disk only; give its path, or a stream "
-            "of samtools fastq"
-        )
-    with Path(path).open("rb") as stream:
-        compression = _compression(stream.read(_SIGNATURE_BYTES))
-    if compression not in {None, "gz"}:  # pysam would end the process at xz
-        raise InputError(
-            f"{path}: alignments can be compressed with gzip only, not {compression}; decompress "
-            "the file"
-        )
-    quiet = pysam.set_verbosity(0)  # its errors are raised here
-    name = ""
-    try:
-        with pysam.AlignmentFile(path, "r", check_sq=False) as file:
-            if file.is_cram:
-                _check_cram_end(path)
-            for read in file.fetch(until_eof=True):
-                if read.is_secondary or read.is_supplementary:
-                    continue
-                name = read.query_name or ""
-                # A reverse read without letters or qualities has no forward ones in pysam.
-                letters = read.get_forward_sequence() if read.query_sequence else ""
-                qualities = read.get_forward_qualities() if read.query_qualities else None
-                yield Entry(
-                    _with_mate(name, read.flag).encode(errors="surrogateescape"),
-                    (letters or "").encode(),
-                    None if qualities is None else bytes(qualities).translate(_AS_FASTQ),
-                )
-    except (OSError, ValueError, NotImplementedError) as error:  # the last: BAM in plain gzip
-        after = f" after read {shortened(name)}" if name else ""
-        raise InputError(
-            f"{path}: the alignments cannot be read{after} ({error}); repair the file, or give "
-            "FASTQ (samtools fastq). CRAM may need its reference: set REF_PATH"
-        ) from error
-    finally:
-        pysam.set_verbosity(quiet)
-
-
-def _with_mate(name: str, flag: int) -> str:
-    for bit, suffix in ((_FIRST, "/1"), (_SECOND, "/2")):
-        if flag & _PAIRED and flag & (_FIRST | _SECOND) == bit:
-            return name.removesuffix(suffix) + suffix
-    return name

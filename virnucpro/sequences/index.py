@@ -100,6 +100,9 @@ class SequenceIndex:
         whole sequence.
     """
 
+    items_before = 0
+    """Number of the run's items before those of the index."""
+
     def __init__(self, folder: Folder, header: Header) -> None:
         self._header = header
         self.spec = header.spec
@@ -237,10 +240,7 @@ class SequenceIndex:
 
         Unsafe characters are percent-encoded, see `encoded_file_name`.
         """
-        paths = [shown_path(file.path) for file in self.inputs]
-        names = [Path(path).name or path for path in paths]
-        shown = names if len({*names}) == len(names) else _numbered(paths)
-        return list(map(encoded_file_name, shown))
+        return input_names([file.path for file in self.inputs])
 
     def record_origins(self, records: IntArray) -> tuple[IntArray, IntArray]:
         """Return the input file, from 0, and the number in this file, from 1, of each record."""
@@ -439,6 +439,14 @@ def build_index(
             "and rerun the command, or choose another output folder"
         ) from error
     return SequenceIndex.open(folder)
+
+
+def input_names(given: Sequence[str]) -> list[str]:
+    """Return the names of input files as in all outputs, see `SequenceIndex.input_names`."""
+    paths = [*map(shown_path, given)]
+    names = [Path(path).name or path for path in paths]
+    shown = names if len({*names}) == len(names) else _numbered(paths)
+    return list(map(encoded_file_name, shown))
 
 
 def _numbered(paths: Sequence[str]) -> list[str]:

@@ -3,10 +3,10 @@
 Trouble in a record concerns this record alone, as long as most records of its file are valid.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -123,6 +123,11 @@ class _File:
         )
 
 
+_COUNTS: Final = ("records", "filled", "n_invalid")
+_RUN_COUNTS: Final = ("_n_gapped", "_n_gaps", "_n_unnamed", "_n_encoded", "_n_too_long")
+"""Counts of `_File` and of `InputNotes` that are sums over the blocks of a file."""
+
+
 class InputNotes:
     """Counts the trouble of all inputs of a run, and refuses inputs that are not sequences.
 
@@ -177,8 +182,15 @@ class InputNotes:
             if len(file.invalid) < _SHOWN:
                 file.invalid.append(f"{place}: {record.problem}")
 
-    def check(self, names: Sequence[bytes], sequences: Sequence[bytes]) -> None:
+    def check(
+        self, names: Sequence[bytes], sequences: Sequence[bytes], *, judged: bool = True
+    ) -> None:
         """Count the next records; compare the first ones of a file with the other alphabet.
+
+        Parameters
+        ----------
+        judged
+            False if these are not the first records of the file.
 
         Raises
         ------
@@ -186,7 +198,7 @@ class InputNotes:
             If the first records look like sequences of the other alphabet.
         """
         file = self._files[-1]
-        if self._judged and not file.records and sequences:
+        if judged and self._judged and not file.records and sequences:
             self._refuse_other_alphabet(names[0].decode(), sequences)
         file.records += len(sequences)
         file.filled += sum(map(bool, sequences))
@@ -207,6 +219,31 @@ class InputNotes:
             name = shortened(names[place].decode())
             self._invalid_qualities = f"{self._files[-1].path}: record {name}"
         return place is None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts of one block as JSON values, for `add_block`."""
+        (file,) = self._files
+        chars = np.flatnonzero(file.qualities).tolist()
+        return {
+            "file": {name: getattr(file, name) for name in _COUNTS},
+            "run": {name: getattr(self, name) for name in _RUN_COUNTS},
+            "invalid": file.invalid,
+            "qualities": [[char, int(file.qualities[char])] for char in chars],
+            "first": [self._too_long, self._invalid_qualities],
+        }
+
+    def add_block(self, counts: Mapping[str, Any]) -> None:
+        """Add the counts of the next block of the current input."""
+        file = self._files[-1]
+        for owner, part in ((file, counts["file"]), (self, counts["run"])):
+            for name, number in part.items():
+                setattr(owner, name, getattr(owner, name) + number)
+        file.invalid += counts["invalid"][: _SHOWN - len(file.invalid)]
+        for char, number in counts["qualities"]:
+            file.qualities[char] += number
+        too_long, invalid_qualities = counts["first"]
+        self._too_long = self._too_long or too_long
+        self._invalid_qualities = self._invalid_qualities or invalid_qualities
 
     def end(self) -> None:
         """End the current input.

@@ -19,7 +19,13 @@ import numpy as np
 from virnucpro.arrays import IntArray
 from virnucpro.console import shortened
 from virnucpro.errors import InputError, UsageError
-from virnucpro.sequences.entries import STANDARD_INPUT, Input, OpenInput, has_alignments
+from virnucpro.sequences.alignments import has_alignments
+from virnucpro.sequences.entries import (
+    STANDARD_INPUT,
+    Input,
+    OpenInput,
+    records_before,
+)
 from virnucpro.sequences.records import Record, Records, one_by_one, read_records
 from virnucpro.sequences.spec import Pairs
 from virnucpro.sequences.translation import reverse_complement, reverse_complements
@@ -125,6 +131,11 @@ def read_pairs(
         yield from _of_two_files(paths, [_Side(read(path)) for path in opened])
 
 
+def is_mate(name: bytes) -> bool:
+    """Return whether a read of a file of alignments has the flag of a mate."""
+    return name.endswith(_ENDS)
+
+
 class _Pipe(io.BufferedReader):
     """A named pipe, whose large reads return what is there: its writer may write elsewhere first.
 
@@ -156,7 +167,7 @@ def _opened_pipe(path: Input, stack: ExitStack) -> Input:
 
 
 def _of_two_files(paths: Sequence[Input], files: Sequence["_Side"]) -> Iterator[Record | Records]:
-    number = 0
+    number = records_before(paths[0])
     while any(ready := [file.ready() for file in files]):
         both = [file.take(max(1, min(ready))) for file in files]
         if records := _joined_records(*both):
@@ -204,7 +215,7 @@ class _Side:
 
 def _of_one_file(path: Input, records: Iterator[Record]) -> Iterator[Record]:
     aligned = has_alignments(path)
-    number = 0
+    number = records_before(path)
     for first in records:
         number += 1
         if aligned and not first.name.endswith((_FIRST, _SECOND)):  # by its flags, a single read

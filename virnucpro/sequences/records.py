@@ -20,7 +20,7 @@ a header without a name          the name is ``unnamed_N`` for record N of the f
 a header that is not UTF-8       decoded as Latin-1
 qualities of FASTQ               kept; those of removed letters are removed
 an empty file                    no records
-SAM, BAM, CRAM                   reads as sequenced: see `virnucpro.sequences.entries`
+SAM, BAM, CRAM                   reads as sequenced: see `virnucpro.sequences.alignments`
 neither ``>`` nor ``@`` first    `InputError`
 ===============================  ==================================================================
 """
@@ -34,6 +34,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from virnucpro.console import are_plain, shortened
 from virnucpro.errors import InputError
+from virnucpro.sequences.alignments import is_alignment, split_alignments
 from virnucpro.sequences.entries import (
     LINES,
     MAX_RECORD,
@@ -43,9 +44,8 @@ from virnucpro.sequences.entries import (
     Entry,
     Input,
     OpenInput,
-    is_alignment,
     read_blocks,
-    split_alignments,
+    records_before,
     split_fasta,
     split_fastq,
     too_long,
@@ -73,9 +73,10 @@ def line_of_letter(path: Input, record: int, letter: int) -> int | None:
         If the file cannot be read again.
     """
     # a pipe, standard input or an open stream can be read only once
-    if isinstance(path, OpenInput) or not Path(path).is_file():
+    name = str(path)
+    if type(path) is OpenInput or not Path(name).is_file():
         return None
-    blocks = io.BufferedReader(BlockStream(read_blocks(path)))
+    blocks = io.BufferedReader(BlockStream(read_blocks(name)))
     # Universal line ends: \n, \r\n and \r, as in the reader of records.
     with io.TextIOWrapper(blocks, "latin-1") as stream:
         found = 0
@@ -244,7 +245,7 @@ def read_groups(
         When the file cannot be read or decompressed, or is neither FASTA nor FASTQ. With `strict`,
         also when a record is too long, or contains a gap or a letter outside the alphabet.
     """
-    number = 0
+    number = records_before(path)
     for found in _entries(path, longest):
         if isinstance(found, Entry):
             entries: Iterable[Entry] = (found,)
@@ -339,11 +340,7 @@ def _entries(path: Input, longest: int) -> Iterator[Entry | Entries]:
     The first bytes of the file select alignments, FASTA without qualities, or FASTQ.
     """
     blocks = read_blocks(path)
-    start = b""
-    for block in blocks:
-        start = (start + block).removeprefix(_BYTE_ORDER_MARK).lstrip(WHITE_SPACE)
-        if len(start) > len(_BYTE_ORDER_MARK):
-            break
+    start = content_start(blocks)
     if is_alignment(start, path):
         yield from split_alignments(path)
         return
@@ -352,7 +349,23 @@ def _entries(path: Input, longest: int) -> Iterator[Entry | Entries]:
         yield from split_fasta(content, path, longest)
     elif start.startswith(b"@"):
         yield from split_fastq(content, path, longest)
-    elif start:
+    else:
+        require_sequences(start, path)
+
+
+def content_start(blocks: Iterator[bytes]) -> bytes:
+    """Return the first blocks, without a byte order mark and white space at the start."""
+    start = b""
+    for block in blocks:
+        start = (start + block).removeprefix(_BYTE_ORDER_MARK).lstrip(WHITE_SPACE)
+        if len(start) > len(_BYTE_ORDER_MARK):
+            break
+    return start
+
+
+def require_sequences(start: bytes, path: Input) -> None:
+    """Raise InputError if the content of a file is neither empty, nor FASTA, nor FASTQ."""
+    if start and not start.startswith((b">", b"@")):
         raise InputError(
             f"{path}: neither FASTA nor FASTQ: the file starts with {start[:20]!r} instead of > or "
             "@; give a file of sequences, or SAM, BAM or CRAM"

@@ -8,7 +8,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from virnucpro.arrays import ByteArray, Float32Array, FloatArray, IntArray, RealArray, large_array
+from virnucpro.arrays import (
+    AnyArray,
+    ByteArray,
+    Float32Array,
+    FloatArray,
+    IntArray,
+    RealArray,
+    large_array,
+)
 from virnucpro.errors import DamagedSegmentError, SegmentError
 from virnucpro.run_dir import RunDirectory
 from virnucpro.store.schema import RowState
@@ -196,6 +204,30 @@ def coverage_of(segments: Sequence[Segment], bounds: IntArray, fingerprint: str)
         _record(segment, state, scores)
     reasons = {row: why for segment in segments for row, why in segment.reasons.items()}
     return Coverage(bounds, fingerprint, {}, (), (), state, scores, reasons)
+
+
+def coverage_of_rows(
+    arrays: Mapping[str, AnyArray], width: int, reasons: Mapping[int, str]
+) -> Coverage:
+    """Return the coverage of the rows of one block.
+
+    Parameters
+    ----------
+    arrays
+        Arrays of a `BlockSegment`; without `row_state`, all rows of its index are missing.
+    width
+        Number of scores of a row.
+    reasons
+        Reason of each quarantined row.
+    """
+    n_rows = len(arrays["row_lengths"])
+    state = arrays.get("row_state", np.full(n_rows, RowState.MISSING, np.uint8))
+    scores = np.full((n_rows, width), np.nan, np.float32)
+    if "row_scores" in arrays:
+        done = state == _DONE
+        scores[done] = arrays["row_scores"][done]
+    missing = () if "row_state" in arrays or not n_rows else (0,)
+    return Coverage(np.array([0, n_rows]), "", {}, missing, (), state, scores, reasons)
 
 
 class Survey:

@@ -491,7 +491,9 @@ class Sequences(_InRecords):
         """Number of the vector in `embeddings.h5`, from 0; `NA` for an empty sequence."""
         index = self.run.index
         first, after = (
-            index.window_first_item[index.record_first_window[records]].tolist()
+            (
+                index.items_before + index.window_first_item[index.record_first_window[records]]
+            ).tolist()
             for records in (self.rows, self.rows + 1)
         )
         return [str(a) if b > a else NA for a, b in zip(first, after, strict=True)]

@@ -29,11 +29,21 @@ def write_table(path: Path, table: type[TableBlock], run: "RunScores") -> None:
         When the file cannot be written; an existing file under `path` is unchanged.
     """
     with write_file(path) as stream:
-        stream.write(("\t".join(table.columns) + "\n").encode())
-        for rows in in_blocks(table.all_rows(run)):
-            if len(rows):
-                text = "\n".join(map("\t".join, zip(*table(run, rows).texts(), strict=True)))
-                stream.write(f"{text}\n".encode())
+        stream.write(header_line(table))
+        stream.writelines(table_lines(table, run))
+
+
+def header_line(table: type[TableBlock]) -> bytes:
+    """Return the first line of a table."""
+    return ("\t".join(table.columns) + "\n").encode()
+
+
+def table_lines(table: type[TableBlock], run: "RunScores") -> Iterator[bytes]:
+    """Yield the lines of a table after the first one, many at once."""
+    for rows in in_blocks(table.all_rows(run)):
+        if len(rows):
+            text = "\n".join(map("\t".join, zip(*table(run, rows).texts(), strict=True)))
+            yield f"{text}\n".encode()
 
 
 def in_blocks(rows: int | IntArray | Iterable[IntArray]) -> Iterator[IntArray]:

@@ -102,7 +102,7 @@ def test_vectors_per_residue_and_warnings_of_a_stream():
     lengths = {name: len(vectors) for name, vectors in found.items()}
     assert lengths == {"gap": 5, "empty": 0, "bad": 0, "a": 3}
     texts = [str(one.message) for one in warned]
-    for text in ("strict=True refuses them", "gaps .* removed: 1", "without a vector: 2"):
+    for text in ("--strict refuses them", "gaps .* removed: 1", "without a vector: 2"):
         assert any(re.search(text, one) for one in texts), texts
 
 
@@ -161,32 +161,18 @@ def test_another_rule_and_a_copy(model, pairs, tmp_path, run):
     assert verify_run(RunDirectory(tmp_path / "b")).problems == ()
 
 
-def embed_few(**options):
-    virnucpro.embed([("a", "ACGT")], "mini-deep/nucleotide", **options)
-
-
-def train_nowhere(**options):
-    virnucpro.train("never", **options)
-
-
 @pytest.mark.parametrize(
-    ("function", "options", "message"),
+    ("options", "message"),
     [
-        (embed_few, {"layer": 99}, "^layer=99: .* has 1 layers"),
-        (embed_few, {"max_length": 0}, "^invalid max_length=0: "),
-        (
-            embed_few,
-            {"resume": True, "force": True},
-            "^resume=True keeps the run and force=True re",
-        ),
-        (train_nowhere, {"lengths": "abc"}, "^train: lengths: 'abc' are not lengths"),
-        (train_nowhere, {}, "^give either labels TSV, or both viral FASTA and non_viral FASTA$"),
+        ({"layer": 99}, "^--layer 99: .* has 1 layers"),
+        ({"max_length": 0}, "^invalid --max-length 0: "),
+        ({"resume": True, "force": True}, "^--resume keeps the run and --force re"),
     ],
 )
-def test_errors_name_keywords(function, options, message, tmp_path, monkeypatch):
+def test_wrong_options_are_refused(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(virnucpro.UsageError, match=message):
-        function(**options)
+        virnucpro.embed([("a", "ACGT")], "mini-deep/nucleotide", **options)
 
 
 def test_bundles_are_listed():

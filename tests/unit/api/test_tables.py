@@ -1,7 +1,6 @@
 """Tables as DataFrames and as structured arrays."""
 
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -85,24 +84,6 @@ def test_other_folders_are_refused(tmp_path):
     virnucpro.embed([("a", "ACGT" * 9)], "mini/nucleotide", outdir=tmp_path / "run", threads=1)
     with pytest.raises(RunError, match=r"read them with virnucpro.read_embeddings"):
         virnucpro.read_predictions(tmp_path / "run")
-
-
-@pytest.mark.parametrize("kept", [0, 200, -30, -1, None])
-def test_a_damaged_table_is_named(kept, run, tmp_path, tables):
-    path = shutil.copytree(run.outdir, tmp_path / "run") / "predictions.tsv"
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"\t700\t", b"\tmany\t") if kept is None else content[:kept])
-    with pytest.raises(virnucpro.StoreError, match=r"predictions.tsv cannot be read: .* aggregate"):
-        virnucpro.read_predictions(tmp_path / "run")
-
-
-def test_a_path_that_is_no_run_folder_is_told_the_folder(run, tmp_path):
-    with pytest.raises(NotARunError, match=f"is a file: give the run folder, {run.outdir}"):
-        virnucpro.read_predictions(run.outdir / "predictions.tsv")
-    (tmp_path / "sample").symlink_to(run.outdir)
-    for read in (virnucpro.read_predictions, virnucpro.read_embeddings):
-        with pytest.raises(NotARunError, match=f"folder of runs: give one of {tmp_path}/sample"):
-            read(tmp_path)
 
 
 def test_a_file_in_a_missing_folder_is_refused(run, tmp_path):

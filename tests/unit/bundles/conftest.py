@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import save_file
 
 from virnucpro.bundles.bundle import save_bundle
-from virnucpro.bundles.import_head import OwnFiles
 from virnucpro.bundles.manifest import Bundle
 from virnucpro.classifier.head import head_shapes
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
@@ -79,8 +78,3 @@ def edit(bundle_folder):
 @pytest.fixture
 def files(published_files):
     return published_files
-
-
-@pytest.fixture
-def own(files):
-    return OwnFiles(files, files / "esm2_tiny.pt")

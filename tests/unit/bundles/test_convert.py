@@ -170,7 +170,7 @@ def test_a_write_error_is_a_clear_error(stand_ins, tmp_path):
         write_tensors(tmp_path / "none" / "x.safetensors", {"a": torch.zeros(1)})
 
 
-@pytest.mark.parametrize("command", ["parity", "embed", "import"])
+@pytest.mark.parametrize("command", ["parity", "embed"])
 def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
     tmp_path, stand_ins, command, reading_here, called
 ):
@@ -180,10 +180,6 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
     commands = {
         "parity": ["parity", "-e", path],
         "embed": ["embed", "x.fa", "-o", tmp_path / "run", "-e", path],
-        "import": [
-            *("bundle", "import", tmp_path / "500_model.pth"),
-            *("--nucleotide", tmp_path, "--protein", path),
-        ],
     }
     output = called(*commands[command], code=1).stderr
     assert "Widget" in output
@@ -191,21 +187,13 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
     assert "\x1b" not in output
 
 
-@pytest.mark.parametrize("place", ["classifier", "protein"])
-def test_a_torchscript_archive_is_refused_without_torchs_advice(
-    tmp_path, stand_ins, place, reading_here, called
-):
-    stand_ins.publish(tmp_path)
+def test_a_torchscript_archive_is_refused_without_torchs_advice(tmp_path, reading_here, called):
     path = tmp_path / "esm2_script.pt"
     with zipfile.ZipFile(path, "w") as archive:
         for part in ("data.pkl", "constants.pkl", "code/x.py"):
             archive.writestr(f"script/{part}", b"\x80\x02).")
         archive.writestr("script/version", "3")
-    files = {"classifier": tmp_path / "500_model.pth", "protein": tmp_path / "esm2_tiny.pt"}
-    files[place] = path
-    command = ["bundle", "import", files["classifier"], "--name", "x", "--window", "500"]
-    command += ["--nucleotide", tmp_path, "--protein", files["protein"]]
-    output = called(*command, code=1).stderr
+    output = called("parity", "-e", path, code=1).stderr
     assert "esm2_script.pt: is a TorchScript" in output
     for advice in ("weights_only", "jit.load", "likely succeed"):
         assert advice not in output

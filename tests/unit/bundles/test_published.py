@@ -3,14 +3,9 @@ import re
 import pytest
 from programs import run_captured
 
-from virnucpro.bundles import published as module
 from virnucpro.bundles.checksums import Checksum, digest_of, require_content
 from virnucpro.bundles.published import (
     HOMES,
-    EncoderSource,
-    PublishedFile,
-    Recipe,
-    published_digest,
     published_names,
     recipe_of,
 )
@@ -90,22 +85,6 @@ def test_digests_equal_those_of_common_tools(tmp_path, size):
         found, *_ = run_captured(*command).stdout.split()
         assert digest_of(kind, path) == Checksum(kind, found)
         require_content(path, Checksum(kind, found), "here")
-
-
-def test_published_digests_are_of_the_publishers_kind_and_others_sha256(tmp_path, monkeypatch):
-    kinds = ("sha256", "git-blob", "md5")
-    for kind in kinds:
-        (tmp_path / kind).write_text(kind)
-    (tmp_path / "unknown").write_text("unknown")
-    files = tuple(
-        PublishedFile("hub", kind, kind, digest_of(kind, tmp_path / kind), 100) for kind in kinds
-    )
-    recipe = Recipe("r", "", (EncoderSource("e", "esm2", files),), None, 500)
-    monkeypatch.setattr(module, "_RECIPES", {"r": recipe})
-    for kind in kinds:
-        assert published_digest(tmp_path / kind) == str(digest_of(kind, tmp_path / kind))
-    unknown = tmp_path / "unknown"
-    assert published_digest(unknown) == str(digest_of("sha256", unknown))
 
 
 @pytest.mark.shared

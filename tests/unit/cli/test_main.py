@@ -5,7 +5,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from programs import run_captured
 
 from virnucpro import bundles
 from virnucpro.cli.main import advice_for, main
-from virnucpro.report.citations import PUBLICATIONS
 from virnucpro.run.execution import Execution
 from virnucpro.run.predict_job import predict_job
 from virnucpro.runtime.signals import StopRequested
@@ -62,9 +60,6 @@ NOT_ACCEPTED = [
     ("parity --fasta none.fa", 1, "check its path"),
     ("predict -q -o nowhere none.fa", 1, "check its path"),
     ("predict x.fa -o run -b .", 1, "A bundle is a folder with a bundle.json"),
-    ("bundle pack mini -o .", 64, "name of another file"),
-    ("bundle pack mini -o none/mini.tar", 64, "name of another file"),
-    ("bundle pack mini -o -", 64, "cannot write to standard output"),
     (f"predict {EXAMPLE} -o run --devices foo", 64, "foo"),
     (f"predict {EXAMPLE} -o run --window 59", 64, "fewer than 60 bases"),
     (f"predict {EXAMPLE} -o run -b mini-deep --preset sensitive", 64, "no calibration"),
@@ -106,13 +101,7 @@ def test_an_error_is_one_line_that_names_the_cause(
         "bench -b",
         "bundle show",
         "bundle verify",
-        "bundle pack -o out",
-        "bundle pack mini -o",
-        "bundle import 500_model.pth --encoders",
-        "bundle import 500_model.pth --name",
-        "bundle import",
         "bundle fetch virnucpro-500 --from",
-        "bundle unpack",
         "status",
         "verify",
         "aggregate",
@@ -277,69 +266,3 @@ def test_a_full_disk_advises_resume_if_the_command_has_it(monkeypatch, called):
 
     monkeypatch.setattr("virnucpro.run.embed_job.embed_job", full)
     assert "--resume" in called("embed", "a.fa", "-o", "b", "-e", "c", code=1).stderr
-
-
-def test_a_deleted_working_directory_is_named(tmp_path, monkeypatch):
-    missing = OSError(errno.ENOENT, "No such file or directory")
-    assert "check that the folder exists" in advice_for(missing, resumable=False)
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert "working directory was deleted" in advice_for(missing, resumable=False)
-
-
-def test_a_link_without_a_target_is_named(tmp_path, capsys):
-    (tmp_path / "out").symlink_to("nowhere")
-    fasta = str(Path("tests/data/example.fa").absolute())
-    assert main(["predict", fasta, "-o", str(tmp_path / "out"), "-q"]) == 1
-    assert f"{tmp_path / 'out'} is a symbolic link without a target" in capsys.readouterr().err
-    assert main(["frames", fasta, "-o", str(tmp_path / "out")]) == 1
-    assert "is a symbolic link without" in capsys.readouterr().err
-
-
-def test_an_unreadable_file_is_not_taken_for_a_folder_that_is_not_writable(tmp_path, monkeypatch):
-    path = tmp_path / "closed"
-    path.write_text("")
-    denied = OSError(errno.EACCES, "Permission denied", str(path))
-    assert "writable" in advice_for(denied, resumable=True)
-    monkeypatch.setattr(os, "access", lambda part, *_, **__: part != str(path))
-    assert f"chmod a+r {path}" in advice_for(denied, resumable=True)
-    assert "writable" in advice_for(OSError(errno.EACCES, "x", str(tmp_path)), resumable=False)
-
-
-# --- cite and completion
-
-
-DOI = re.compile(r"10\.\d+/[\w.]+\w")
-
-
-def test_cite_prints_what_the_citation_file_lists(called):
-    printed = DOI.findall(called("cite", code=0).stdout)
-    listed = DOI.findall((Path(__file__).parents[3] / "CITATION.cff").read_text())
-    assert printed == listed == [DOI.findall(text)[0] for text in PUBLICATIONS.values()]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_knows_commands_and_options(shell, capsys, tmp_path):
-    assert main(["completion", shell]) == 0
-    script = tmp_path / f"script.{shell}"
-    script.write_text(capsys.readouterr().out)
-    for word in ("predict", "rescore", "prevalence"):
-        assert word in script.read_text()
-    if shutil.which(shell):
-        subprocess.run([shell, "-n", script], check=True)
-
-
-def test_bash_completes_an_option(capsys, tmp_path):
-    if not shutil.which("bash"):
-        pytest.skip("needs bash")
-    main(["completion", "bash"])
-    script = tmp_path / "script"
-    script.write_text(capsys.readouterr().out)
-    program = (
-        f"source {script}; COMP_WORDS=(virnucpro predict --prec); COMP_CWORD=2; "
-        'function=$(complete -p virnucpro | sed "s/.*-F \\([^ ]*\\).*/\\1/"); '
-        '$function; echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(["bash", "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["--precision"]

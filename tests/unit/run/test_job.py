@@ -43,7 +43,6 @@ def test_a_single_path_is_one_input(job_of, alone):
         ({"window": 300}, 100),
         ({"bundle": "mini-deep"}, 167),
         ({"bundle": "mini-deep", "window": 300}, 100),
-        ({"tiling": "published"}, 0),
         ({"min_length": 60}, 60),
     ],
 )
@@ -92,7 +91,7 @@ def test_a_genetic_code_that_is_not_read_is_refused(bundle, genes, told):
 
 def test_published_tables_of_a_bundle_without_frames_are_refused():
     with pytest.raises(UsageError, match=r"mini scores whole windows and has no frames.*leave"):
-        predict_job("s.fa", published_files=True, tiling="published")
+        predict_job("s.fa", published_files=True)
     assert predict_job("s.fa", published_files=False).outputs["published_files"] is False
     assert predict_job("s.fa", bundle="mini-deep", published_files=True).outputs["published_files"]
 

@@ -1,4 +1,4 @@
-"""List, show, fetch, import, verify, pack and unpack bundles.
+"""List, show, fetch and verify bundles.
 
 A bundle is a folder with everything that a prediction needs: encoders, classifier, thresholds, and
 a card with its measured accuracy. Bundles are installed in the folder VIRNUCPRO_DATA; default:
@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
-from virnucpro.console import say
-from virnucpro.errors import BundleError, UsageError
+from virnucpro.errors import BundleError
 from virnucpro.extras import require_extra
 from virnucpro.lab.validation.options import ComputeOptions
-from virnucpro.option import positive
 from virnucpro.run.reporter import open_reporter
 
 if TYPE_CHECKING:
@@ -32,10 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("list", _list, options.add_json, "list embedded and installed bundles"),
         ("show", _show, _add_show_options, "verify a bundle and print its content"),
         ("fetch", _fetch, _add_fetch_options, "download and install a published bundle"),
-        ("import", _import, _add_import_options, "install a classifier from a file"),
         ("verify", _verify, _add_verify_options, "verify every file of a bundle"),
-        ("pack", _pack, _add_pack_options, "write a bundle into one file"),
-        ("unpack", _unpack, _add_unpack_options, "verify and install a packed bundle"),
     ):
         action = actions.add_parser(name, help=text, description=act.__doc__)
         add(action)
@@ -72,27 +67,6 @@ def _add_fetch_options(parser: argparse.ArgumentParser) -> None:
     options.add_quiet(parser)
 
 
-def _add_import_options(parser: argparse.ArgumentParser) -> None:
-    text = "classifier, such as 500_model.pth"
-    parser.add_argument("classifier", type=Path, metavar="FILE", help=text)
-    text = (
-        "name of the new bundle; default: its published name if FILE is a published classifier, "
-        "else the name of FILE"
-    )
-    parser.add_argument("--name", help=text)
-    text = (
-        "window length of the training data in bases; default: that of the published classifier, "
-        "else the number at the start of the name of FILE"
-    )
-    parser.add_argument("--window", type=positive, metavar="BASES", help=text)
-    text = "installed bundle with the encoders; default: a published bundle that is installed"
-    parser.add_argument("--encoders", metavar="NAME", help=text)
-    text = "nucleotide encoder: DNABERT-S folder; requires --protein"
-    parser.add_argument("--nucleotide", type=Path, metavar="DIR", help=text)
-    text = "protein encoder: fair-esm checkpoint; requires --nucleotide"
-    parser.add_argument("--protein", type=Path, metavar="FILE", help=text)
-
-
 def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     _add_bundle(parser)
     text = "also compare vectors of reference sequences with recorded vectors"
@@ -100,17 +74,6 @@ def _add_verify_options(parser: argparse.ArgumentParser) -> None:
     options.add_device(parser)
     parser.set_defaults(**vars(ComputeOptions()))
     options.add_json(parser)
-
-
-def _add_pack_options(parser: argparse.ArgumentParser) -> None:
-    _add_bundle(parser)
-    text = "output file"
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
-
-
-def _add_unpack_options(parser: argparse.ArgumentParser) -> None:
-    text = "file written by virnucpro bundle pack"
-    parser.add_argument("archive", type=Path, metavar="FILE", help=text)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -186,32 +149,6 @@ def _fetch(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _import(arguments: argparse.Namespace) -> int:
-    """Convert a published classifier and install it with its encoders as a bundle.
-
-    The classifier is a pickled MLPClassifier; its code does not run.
-    """
-    from virnucpro.bundles.data_folder import data_folder
-    from virnucpro.bundles.import_head import OwnFiles, import_classifier
-    from virnucpro.runtime.isolation import run_isolated
-
-    own = (arguments.nucleotide, arguments.protein)
-    if (None in own) != (own == (None, None)) or (arguments.encoders and own != (None, None)):
-        raise UsageError(
-            "give --nucleotide and --protein together, or --encoders, or none of the three options"
-        )
-    bundle = import_classifier(
-        arguments.classifier,
-        data_folder(),
-        name=arguments.name,
-        window=arguments.window,
-        encoders=arguments.encoders if None in own else OwnFiles(*own),
-        isolate=run_isolated,
-    )
-    print(f"{bundle.name}\t{bundle.path}")
-    return ExitCode.OK
-
-
 def _verify(arguments: argparse.Namespace) -> int:
     """Compare every file of a bundle with its SHA-256 in the bundle's manifest.
 
@@ -243,27 +180,3 @@ def _print_rows(rows: "list[GoldenRow]") -> None:
     for row in rows:
         verdict = "agrees" if row.agrees else "DIFFERS"
         print(f"{row.what}\t{row.item}\t{row.found:.6f}\t{row.wanted}\t{verdict}")
-
-
-def _pack(arguments: argparse.Namespace) -> int:
-    """Verify a bundle and write it into one file, for machines without a network."""
-    from virnucpro.bundles.archive import pack_bundle
-    from virnucpro.bundles.bundle import open_bundle
-
-    size = pack_bundle(open_bundle(arguments.bundle), arguments.output)
-    print(f"{arguments.output}\t{size}")
-    return ExitCode.OK
-
-
-def _unpack(arguments: argparse.Namespace) -> int:
-    """Verify and install a packed bundle."""
-    from virnucpro.bundles.archive import unpack_bundle
-    from virnucpro.bundles.data_folder import data_folder
-    from virnucpro.bundles.provenance import trust_warning
-
-    data = data_folder()
-    bundle = unpack_bundle(arguments.archive, data)
-    if (warning := trust_warning(data, bundle.name)) is not None:
-        say(f"warning: {warning}")
-    print(f"{bundle.name}\t{bundle.path}")
-    return ExitCode.OK

@@ -1,7 +1,7 @@
 """Write the report of one run or several.
 
 The report is one HTML file that needs no network: calls, scores, the best sequences window by
-window, regions, the story of the run, its parameters. Without -o it becomes DIR/report.html, with
+window, regions, failures of workers, the parameters. Without -o it becomes DIR/report.html, with
 files for MultiQC beside it. Several runs, or a folder of runs, give one report that compares them.
 """
 

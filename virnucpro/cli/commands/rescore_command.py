@@ -1,9 +1,8 @@
 """Call the sequences of a run by another rule.
 
 Read the scores of the run's segments, and write its tables again with other thresholds. Vectors are
-not computed again. With --bundle, another classifier scores the stored vectors, and -o is the
-folder of its tables. The number of sequences with each pair of calls, in the tables before and
-now, is printed.
+not computed again. The number of sequences with each pair of calls, by the former rule and now,
+is printed.
 """
 
 import argparse
@@ -12,7 +11,6 @@ from pathlib import Path
 from virnucpro.cli import options
 from virnucpro.cli.exit_codes import ExitCode
 from virnucpro.console import say
-from virnucpro.errors import UsageError
 from virnucpro.run.execution import Execution
 from virnucpro.run.options import PredictOptions
 from virnucpro.run.reporter import open_reporter
@@ -21,10 +19,6 @@ from virnucpro.run.reporter import open_reporter
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command ``rescore``."""
     parser.add_argument("run_folder", type=Path, metavar="RUN", help="run folder of predict")
-    text = "bundle with another classifier, and the same encoders and record head; requires -o"
-    parser.add_argument("-b", "--bundle", action=options.Once, metavar="NAME", help=text)
-    text = "with --bundle: new folder for the tables"
-    parser.add_argument("-o", "--outdir", type=Path, metavar="DIR", help=text)
     options.add(parser, PredictOptions, only=("preset", "threshold", "fdr", "prevalence"))
     options.add(parser, Execution, only=("lock",))
     options.add_quiet(parser)
@@ -33,18 +27,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command ``rescore``; return its exit code."""
     from virnucpro.classifier.call_options import CallOptions
-    from virnucpro.run.rescore import rescore
+    from virnucpro.run.outputs import rescore
     from virnucpro.run_dir import RunDirectory
 
     calls = CallOptions(**options.chosen(CallOptions, arguments))
-    if (arguments.bundle is None) != (arguments.outdir is None):
-        raise UsageError("give --bundle and -o together, or none of them")
-    other = arguments.bundle and (arguments.bundle, arguments.outdir)
     with open_reporter(quiet=arguments.quiet) as reporter:
         run = RunDirectory(arguments.run_folder)
-        changes, complete = rescore(
-            run, calls, reporter, other, lock=getattr(arguments, "lock", True)
-        )
+        changes, complete = rescore(run, calls, reporter, lock=getattr(arguments, "lock", True))
     lines = ["before\tnow\tsequences"]
     lines += [f"{before}\t{now}\t{number}" for (before, now), number in sorted(changes.items())]
     try:

@@ -2,7 +2,7 @@
 
 Draw windows from the labelled genomes, encode them with encoders of bundles or a language model,
 and train a classifier with calibrated probabilities. DIR/bundle is the new bundle: use it with
---bundle DIR/bundle, or install it with virnucpro bundle pack and unpack.
+--bundle DIR/bundle.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
 non-viral; any words with --viral-labels), group (related sequences have one group, such as a virus

@@ -154,6 +154,8 @@ def draw_pieces(
 ) -> Drawn:
     """Draw pieces for evaluation: equally many of each virus group, and of each kingdom.
 
+    A group of others has no more pieces than its sequences have without an overlap.
+
     Parameters
     ----------
     of_bacteria
@@ -165,15 +167,15 @@ def draw_pieces(
     drawn = Drawn([], [])
     for (kingdom, _), members in groups.items():
         wanted = per_kingdom if of_bacteria is None or kingdom != "bacteria" else of_bacteria
-        per_group = -(-wanted // sizes[kingdom])
         source = _Source(members, length)
+        per_group = min(-(-wanted // sizes[kingdom]), source.n_apart)
         for _ in range(per_virus_group if kingdom == VIRUS else per_group):
             source.draw(length, rng, drawn, errors=False)
     return drawn
 
 
 class _Source:
-    """The sequences of a group."""
+    """The sequences of a group; `n_apart` pieces of them do not overlap."""
 
     def __init__(self, members: Sequence[Genome], length: int) -> None:
         self._choices: list[tuple[Genome, bytes]] = []
@@ -183,6 +185,7 @@ class _Source:
             total = sum(map(len, long))
             self._choices += [(genome, sequence) for sequence in long]
             shares += [len(sequence) / total * total**0.5 for sequence in long]
+        self.n_apart = sum(len(sequence) // length for _, sequence in self._choices)
         self._sums = np.cumsum(shares) / max(sum(shares), 1.0)
 
     def draw(self, length: int, rng: np.random.Generator, drawn: Drawn, *, errors: bool) -> None:

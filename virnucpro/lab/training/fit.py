@@ -140,6 +140,10 @@ def fit_head(
     calibrated = calibrate(
         clean_logits, near_logits, clean, windows.classes, clean_folds, reporter.warn
     )
+    reporter.stage("training on all groups")
+    ensemble = train(examples, settings, seed, reporter.finished)
+    tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
+    del examples, crop_features  # the record head needs the memory
     calibration: dict[str, Any] = {"lines": [asdict(of_length.line) for of_length in calibrated]}
     record = None
     if records:
@@ -157,9 +161,6 @@ def fit_head(
         reporter.stage("training the record head on all groups")
         record = training.fit(reporter.finished).tensors()
     presets = choose_presets(calibrated, clean, reporter.warn)
-    reporter.stage("training on all groups")
-    ensemble = train(examples, settings, seed, reporter.finished)
-    tensors = ensemble.tensors() | {VIRAL: torch.from_numpy(examples.viral).float()}
     return Fitted(
         tensors=tensors,
         classes=names if len(names) > 2 else (),

@@ -16,8 +16,6 @@ import numpy as np
 
 from virnucpro.arrays import Float32Array, FloatArray
 from virnucpro.bundles.manifest import Bundle
-from virnucpro.bundles.provenance import claimed_sources
-from virnucpro.bundles.published import HEAD_PART, published_name
 from virnucpro.classifier.head import load_head
 from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import load_encoder, shapes_of
@@ -116,7 +114,7 @@ def compare_golden(bundle: Bundle, options: ComputeOptions) -> list[GoldenRow]:
     DeviceError, UsageError
         As for `choose_compute`.
     """
-    figures = [_figures(bundle, spec) for spec in bundle.encoders]
+    figures = [_figures(spec) for spec in bundle.encoders]
     device, precision = choose_compute(
         options, shapes_of(*bundle.encoders), bundle.verified_precisions
     )
@@ -124,25 +122,15 @@ def compare_golden(bundle: Bundle, options: ComputeOptions) -> list[GoldenRow]:
     rows = []
     for spec, found, wanted in zip(bundle.encoders, vectors, figures, strict=True):
         rows += _cosines(spec, found, wanted, precision)
-    known = SCORES.get(_published(bundle, HEAD_PART, bundle.name))
+    known = SCORES.get(bundle.name)
     if bundle.head is not None and known is not None:
         scores = load_head(bundle.head).scores(np.concatenate(vectors, axis=1))[:, 1]
         rows += _scores(scores.tolist(), known, precision)
     return rows
 
 
-def _published(bundle: Bundle, part: str, name: str) -> str:
-    """Return the published name of the encoder or classifier `part` of a bundle.
-
-    The digests of the files from which the part was imported identify the name. If no published
-    file has these digests, return `name`.
-    """
-    digests = claimed_sources(bundle).get(part, {}).values()
-    return published_name(part, digests) or name
-
-
-def _figures(bundle: Bundle, spec: EncoderSpec) -> FloatArray:
-    key = (_published(bundle, spec.view, spec.name), spec.dim)
+def _figures(spec: EncoderSpec) -> FloatArray:
+    key = (spec.name, spec.dim)
     if key not in PROJECTIONS:
         known = ", ".join(sorted(name for name, _ in PROJECTIONS))
         raise BundleError(

@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from virnucpro.arrays import IntArray
-from virnucpro.errors import StoreError
 from virnucpro.report.genes import gene_bounds, genes_of_record
 from virnucpro.report.html.counts import SHOWN_CALLS
 from virnucpro.report.reading.facts import REGION_COLUMNS, RunFacts
@@ -95,10 +94,7 @@ def record_tracks(
     chosen = ranking[first[known[first]]]
     if not len(chosen):
         return [], "No sequence has a score." if len(table) else ""
-    try:
-        tracks = read_tracks(facts.windows, table, chosen)
-    except StoreError as error:
-        return [], f"The scores of the windows cannot be shown: {error}"
+    tracks = read_tracks(facts.windows, table, chosen)
     regions = regions_by_record(facts.regions)
     rows = record_rows(facts, chosen)
     entries, room = [], _DRAWN
@@ -135,7 +131,7 @@ def _parts(length: int, regions: Regions, room: int) -> list[tuple[int, int]]:
 
 
 def _row(
-    index: SequenceIndex | None, record: int, start: int, end: int, regions: Regions, track: Block
+    index: SequenceIndex, record: int, start: int, end: int, regions: Regions, track: Block
 ) -> dict[str, Any]:
     """Return windows, regions and genes of a part of a record; genes of one row only."""
     inside = (np.asarray(track["start"]) <= end) & (np.asarray(track["end"]) > start)
@@ -152,11 +148,11 @@ def _row(
 
 
 def _gene_map(
-    index: SequenceIndex | None, record: int, start: int, end: int
+    index: SequenceIndex, record: int, start: int, end: int
 ) -> list[tuple[int, int, int]]:
     """Return first and last base (1-based) and strand (1 or -1) of the genes in a part."""
     found: list[tuple[int, int, int]] = []
-    for offset, genes in genes_of_record(index, record, start, end) if index else ():
+    for offset, genes in genes_of_record(index, record, start, end):
         starts, ends = gene_bounds(genes)
         strands = np.where(genes.reverse, -1, 1)
         columns = (starts + offset + 1, ends + offset, strands)

@@ -26,7 +26,6 @@ from virnucpro.report.html.counts import (
 )
 from virnucpro.report.html.wording import answer, bases, gap_sentences
 from virnucpro.report.reading.facts import RunFacts
-from virnucpro.report.reading.history import Span
 from virnucpro.tables.columns import Predictions
 
 RECORDS: Final = 5_000
@@ -34,7 +33,7 @@ RECORDS: Final = 5_000
 _TRACKS: Final = 24
 _REGIONS: Final = 2_000
 _DETAILED: Final = 20
-"""Most runs whose story and parameters are shown."""
+"""Most runs whose course and parameters are shown."""
 _TOTALS: Final = (
     *("records", "bases", "viral", "viral_bases", "ambiguous", "non_viral", "not_scored"),
     "provirus",
@@ -71,7 +70,7 @@ def _summary(facts: RunFacts, n_runs: int) -> dict[str, Any]:
         "no_tracks": no_tracks,
         "regions": region_rows(facts, max(5, _REGIONS // n_runs)),
         "n_regions": None if facts.regions is None else len(facts.regions["state"]),
-        "story": story_of(facts) if n_runs <= _DETAILED else None,
+        "course": course_of(facts) if n_runs <= _DETAILED else None,
         "parameters": parameters_of(facts) if n_runs <= _DETAILED else None,
     }
 
@@ -115,7 +114,7 @@ def _joined(runs: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str,
         "no_tracks": " ".join(dict.fromkeys(run["no_tracks"] for run in runs if run["no_tracks"])),
         "regions": _columns([run["regions"] for run in runs], region_rank),
         "n_regions": sum(regions) if regions else None,
-        "stories": [run["story"] for run in runs if run["story"]],
+        "courses": [run["course"] for run in runs if run["course"]],
         "parameters": [run["parameters"] for run in runs if run["parameters"]],
         "publications": list(PUBLICATIONS.items()),
     }
@@ -163,121 +162,37 @@ def _entries(runs: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return sorted(entries.values(), key=lambda entry: -entry["n"])
 
 
-_GAP_S: Final = 600.0
-"""Seconds without a worker after which another chart begins."""
-_WORKERS_SHOWN: Final = 64
-_POINTS: Final = 200
-_EVENTS_SHOWN: Final = 60
-_TELLING: Final = {"launch", "failed", "dealt", "interrupted", "error", "over", "output-failed"}
-
-
-def story_of(facts: RunFacts) -> dict[str, Any]:
-    """Return facts, charts and events of a run."""
-    history = facts.history
-    telling = [event for event in history.events if event.kind in _TELLING]
-    shown = telling[-_EVENTS_SHOWN:]
+def course_of(facts: RunFacts) -> dict[str, Any]:
+    """Return when, where and how fast a run was computed, and the failures of its workers."""
     return {
         "sample": facts.sample,
-        "records": len(facts.records),
         "facts": [*_facts(facts)],
-        "charts": [*_charts(facts)],
-        "events": [
-            {"time": _time(event.time), "kind": event.kind, "text": event.text} for event in shown
+        "failures": [
+            f"worker {rank}: {reason}"
+            for launch in facts.manifest["launches"]
+            for rank, record in launch["ranks"].items()
+            for reason in record["faults"]
         ],
-        "events_left_out": len(telling) - len(shown) + history.events_left_out,
     }
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _facts(facts: RunFacts) -> Iterator[tuple[str, str]]:
-    manifest, history = facts.manifest, facts.history
-    launches = manifest.get("launches", ())
-    yield "started", str(manifest.get("created", ""))[:19].replace("T", " ") + " UTC"
-    if history.spans:
-        groups = _grouped(history.spans)
-        computing = sum(max(span.end for span in one) - one[0].begin for one in groups)
-        yield "computing, without the start of workers", duration(computing)
-        if computing > 0:
-            yield "throughput of this time", f"{bases(_answered(facts) / computing)}/s"
-    workers = {span.worker for span in history.spans}
-    devices = {
-        printable(str(device)) for launch in launches for device in launch.get("devices", ())
-    }
-    if workers:
-        yield "workers", f"{len(workers):,} ({', '.join(sorted(devices)) or 'several machines'})"
+    manifest = facts.manifest
+    launches, seconds = manifest["launches"], manifest["seconds"]
+    yield "started", manifest["created"][:19].replace("T", " ") + " UTC"
     yield "starts of the run", f"{max(1, len(launches)):,}"
-    if workers or history.failures:
-        yield "failures of workers", f"{history.failures:,}"
-    early = sum(not span.finished for span in history.spans)
-    if early:
-        yield "attempts that ended early", f"{early:,}"
-    seconds = manifest.get("seconds", {})
-    if "index" in seconds:
-        yield "reading the input", duration(seconds["index"])
-    if "outputs" in seconds:
-        yield "writing the tables", duration(seconds["outputs"])
-
-
-def _answered(facts: RunFacts) -> int:
-    """Return the number of bases of the records that are computed."""
-    missing = facts.records.having("status", "missing")
-    return int(facts.records.numbers["length"][~missing].sum())
-
-
-def _grouped(spans: Sequence[Span], pause: float = 0.0) -> list[list[Span]]:
-    """Return the spans by begin; another group begins after a longer pause of all workers."""
-    groups: list[list[Span]] = []
-    last = float("-inf")
-    for span in sorted(spans, key=lambda span: span.begin):
-        if span.begin - last > pause:
-            groups.append([])
-        groups[-1].append(span)
-        last = max(last, span.end)
-    return groups
-
-
-def _charts(facts: RunFacts) -> Iterator[dict[str, Any]]:
-    """Yield the workers over time, a chart for each time without a longer pause; the last four."""
-    blocks = sum(len(span.done) for span in facts.history.spans)
-    answered = _answered(facts)
-    for group in _grouped(facts.history.spans, _GAP_S)[-4:]:
-        origin = group[0].begin
-        names = sorted({span.worker for span in group}, key=_natural)
-        shown = set(names[:_WORKERS_SHOWN])
-        done = sorted(moment for span in group for moment in span.done)
-        chosen = range(0, len(done), -(-len(done) // _POINTS) or 1)
-        curve = [(round(done[i] - origin, 2), (i + 1) / blocks) for i in chosen]
-        if done:
-            curve.append((round(done[-1] - origin, 2), len(done) / blocks))
-        failures = [
-            round(event.time - origin, 2)
-            for event in facts.history.events
-            if event.kind == "failed"
-            and origin <= event.time <= max(span.end for span in group) + _GAP_S
-        ]
-        yield {
-            "started": _time(origin),
-            "workers": [
-                {
-                    "worker": span.worker,
-                    "begin": round(span.begin - origin, 2),
-                    "end": round(span.end - origin, 2),
-                    "finished": span.finished,
-                }
-                for span in sorted(group, key=lambda span: _natural(span.worker))
-                if span.worker in shown
-            ],
-            "workers_left_out": len(names) - len(shown),
-            "failures": failures,
-            "curve": [(at, round(part * answered)) for at, part in curve],
-        }
-
-
-def _natural(name: str) -> list[int | str]:
-    return [int(word) if word.isdecimal() else word for word in name.replace(",", "").split()]
+    workers = max((len(launch["devices"]) for launch in launches), default=0)
+    if workers:
+        devices = {printable(device) for launch in launches for device in launch["devices"]}
+        yield "workers", f"{workers:,} ({', '.join(sorted(devices))})"
+    if computing := sum(launch["seconds"].get("ranks", 0.0) for launch in launches):
+        missing = facts.records.having("status", "missing")
+        answered = int(facts.records.numbers["length"][~missing].sum())
+        yield "computing", duration(computing)
+        yield "throughput", f"{bases(answered / computing)}/s"
+    for name, stage in (("reading the input", "index"), ("writing the tables", "outputs")):
+        if stage in seconds:
+            yield name, duration(seconds[stage])
 
 
 def parameters_of(facts: RunFacts) -> dict[str, Any]:

@@ -34,7 +34,7 @@ _STYLE: Final = "page/report.css"
 _SCRIPTS: Final = ("assets/tabulator.min.js", "page/figures.js", "page/tables.js")
 _DATA: Final = (
     *("samples", "lengths", "files", "bins", "probability", "score", "threshold", "calibrated"),
-    *("columns", "records", "tracks", "regions", "stories", "partial"),
+    *("columns", "records", "tracks", "regions", "partial"),
 )
 """Parts of the content that the scripts read."""
 _SOURCE_MAP: Final = re.compile(r"(//|/\*)# sourceMappingURL=.*")

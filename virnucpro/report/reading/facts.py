@@ -1,21 +1,18 @@
-"""Everything that a report says about one run, read from its folder."""
+"""Everything that a report says about one run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from virnucpro.classifier.prevalence import Expectation, Prevalence
-from virnucpro.errors import IndexFormatError
-from virnucpro.report.reading.history import History, read_history
 from virnucpro.report.reading.records import RecordTable, read_records
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.tables.columns import Predictions, RegionTable, Windows
-from virnucpro.tables.read import ComputedTable, ReadableTable, StoredTable, joined
-from virnucpro.tables.schema import Block, TableBlock
+from virnucpro.tables.read import RunTable, joined
+from virnucpro.tables.schema import Block
 from virnucpro.tables.source import RunScores
 
 REGION_COLUMNS: Final = (
@@ -34,11 +31,11 @@ class RunFacts:
     manifest
         Content of run.json.
     records, windows
-        Counted columns of predictions.tsv, and windows.tsv.
+        Counted columns of the records, and the windows.
     regions
-        Columns of regions.tsv; None if the run has no such file.
+        Columns of the regions; None without a calibration.
     index
-        Sequences of the run; None if its index was removed or cannot be read.
+        Sequences of the run.
     working
         Whether another process works in the folder now.
     """
@@ -47,10 +44,9 @@ class RunFacts:
     sample: str
     manifest: Mapping[str, Any]
     records: RecordTable
-    windows: ReadableTable
+    windows: RunTable
     regions: Block | None
-    history: History
-    index: SequenceIndex | None = None
+    index: SequenceIndex
     working: bool = False
 
     @property
@@ -104,43 +100,21 @@ def read_facts(
     run: RunDirectory,
     manifest: Mapping[str, Any],
     sample: str,
+    scores: RunScores,
     *,
     working: bool = False,
-    scores: RunScores | None = None,
 ) -> RunFacts:
-    """Read the tables and logs of a run of predict.
-
-    Parameters
-    ----------
-    scores
-        Scores and calls whose tables were just written; None to read the tables.
-
-    Raises
-    ------
-    StoreError
-        If a table is missing or damaged.
-    """
-
-    def table(schema: type[TableBlock], path: Path) -> ReadableTable:
-        return StoredTable(schema, path) if scores is None else ComputedTable(schema, path, scores)
-
+    """Return the content of a run of predict: counts of its `scores`, and run.json."""
+    regions = None
+    if scores.regions is not None:
+        regions = joined(RunTable(RegionTable, scores).blocks(REGION_COLUMNS))
     return RunFacts(
         run=run,
         sample=sample,
         manifest=manifest,
-        records=read_records(table(Predictions, run.predictions)),
-        windows=table(Windows, run.windows),
-        regions=joined(table(RegionTable, run.regions).blocks(REGION_COLUMNS))
-        if run.regions.exists()
-        else None,
-        history=read_history(run),
-        index=_index(run) if scores is None else scores.index,
+        records=read_records(RunTable(Predictions, scores)),
+        windows=RunTable(Windows, scores),
+        regions=regions,
+        index=scores.index,
         working=working,
     )
-
-
-def _index(run: RunDirectory) -> SequenceIndex | None:
-    try:
-        return SequenceIndex.open(run.index)
-    except (IndexFormatError, OSError):
-        return None

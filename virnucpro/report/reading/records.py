@@ -1,4 +1,4 @@
-"""Columns of predictions.tsv and windows.tsv that the report counts: about 40 bytes per record."""
+"""Columns of records and windows that the report counts: about 40 bytes per record."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from virnucpro.arrays import AnyArray, BoolArray, Float32Array, Int32Array, IntA
 from virnucpro.console import shortened
 from virnucpro.errors import UsageError
 from virnucpro.tables.columns import CALL_NAMES
-from virnucpro.tables.read import ReadableTable, damaged
+from virnucpro.tables.read import RunTable
 from virnucpro.tables.schema import Block
 
 _NUMBERS: Final[Mapping[str, Any]] = {
@@ -23,7 +23,7 @@ _NUMBERS: Final[Mapping[str, Any]] = {
     "probability": np.float32,
 }
 _WORDS: Final = ("call", "status", "reason", "topology", "file", "flags")
-_TRACK: Final = ("seq_name", "start", "end", "score")
+_TRACK: Final = ("start", "end", "score")
 _SHOWN: Final = 5
 
 
@@ -59,7 +59,7 @@ class RecordTable:
         Columns of few different words, such as ``call``.
     """
 
-    table: ReadableTable
+    table: RunTable
     numbers: Mapping[str, AnyArray]
     words: Mapping[str, Codes]
 
@@ -87,28 +87,19 @@ class RecordTable:
         return chosen
 
 
-def read_records(table: ReadableTable) -> RecordTable:
-    """Read columns of predictions.tsv.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing, or is not such a table.
-    """
+def read_records(table: RunTable) -> RecordTable:
+    """Return the counted columns of predictions.tsv."""
     numbers: dict[str, list[AnyArray]] = {name: [] for name in _NUMBERS}
     codes: dict[str, list[Int32Array]] = {name: [] for name in _WORDS}
     # the words of a column in the order of their first row
     known = {name: defaultdict[str, int](count().__next__) for name in _WORDS}
-    calls = {name: code for code, name in enumerate(CALL_NAMES)}
-    known["call"] = defaultdict(count(len(calls)).__next__, calls)
+    known["call"] |= {name: code for code, name in enumerate(CALL_NAMES)}
     for block in table.blocks((*_NUMBERS, *_WORDS)):
         for name, dtype in _NUMBERS.items():
             numbers[name].append(np.asarray(block[name], dtype))
         for name in _WORDS:
             own = map(known[name].__getitem__, block[name])
             codes[name].append(np.fromiter(own, np.int32, len(block[name])))
-    if len(known["call"]) > len(CALL_NAMES):
-        raise damaged(table.path, f"unknown call {list(known['call'])[-1]!r}")
     return RecordTable(
         table,
         {name: np.concatenate(parts) for name, parts in numbers.items()},
@@ -116,24 +107,15 @@ def read_records(table: ReadableTable) -> RecordTable:
     )
 
 
-def read_tracks(windows: ReadableTable, table: RecordTable, records: IntArray) -> list[Block]:
+def read_tracks(windows: RunTable, table: RecordTable, records: IntArray) -> list[Block]:
     """Return start, end and score of the windows of some records, in the order of `records`.
 
-    The rows of windows.tsv are in the order of predictions.tsv, so that the numbers of windows give
-    the lines of each record.
-
-    Raises
-    ------
-    StoreError
-        If windows.tsv is missing, damaged, or does not belong to `table`.
+    Windows are in the order of the records.
     """
     counts = table.numbers["n_windows"]
     after = np.cumsum(counts, dtype=np.int64)
     rows = [np.arange(after[n] - counts[n], after[n]) for n in records.tolist()]
     rows_read = windows.rows(np.concatenate(rows), _TRACK)
-    names = table.table.rows(records, ("seq_name",))["seq_name"]
-    if rows_read["seq_name"] != np.repeat(np.array(names, object), counts[records]).tolist():
-        raise damaged(windows.path, "its rows do not belong to those of predictions.tsv")
     ends = np.cumsum(counts[records], dtype=np.int64)
     return [
         {name: rows_read[name][end - counts[n] : end] for name in _TRACK}
@@ -142,7 +124,7 @@ def read_tracks(windows: ReadableTable, table: RecordTable, records: IntArray) -
 
 
 def find_record(
-    table: ReadableTable, name: str | None, file: str | None = None, number: int | None = None
+    table: RunTable, name: str | None, file: str | None = None, number: int | None = None
 ) -> int:
     """Return the row of a record in predictions.tsv, from 0.
 
@@ -155,8 +137,6 @@ def find_record(
     ------
     UsageError
         If no record, or more than one, is so; the message names the nearest names, or the records.
-    StoreError
-        If the table is damaged.
     """
     matches: list[tuple[int, str, int]] = []
     names: dict[str, None] = {}
@@ -175,11 +155,11 @@ def find_record(
     if not matches:
         near = get_close_matches(name or "", names, n=1)
         hint = f": did you mean {shortened(near[0])}?" if near else ""
-        raise UsageError(f"{table.path}: no sequence {asked}{hint}")
+        raise UsageError(f"the run has no sequence {asked}{hint}")
     choices = "\n".join(
         f"--file {shortened(file)} --record {record}" for _, file, record in matches[:_SHOWN]
     )
     more = f"\nand {len(matches) - _SHOWN:,} more" if len(matches) > _SHOWN else ""
     raise UsageError(
-        f"{table.path}: {len(matches):,} sequences {asked}; choose one of them:\n{choices}{more}"
+        f"the run has {len(matches):,} sequences {asked}; choose one of them:\n{choices}{more}"
     )

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from virnucpro.bundles.bundle import open_bundle
-from virnucpro.bundles.published import recipe_of, sources_of
 from virnucpro.cli.main import main
 from virnucpro.errors import BundleError
 from virnucpro.lab.validation import golden
@@ -49,29 +48,11 @@ def test_other_weights_do_not_agree(mini, monkeypatch):
     assert [row.agrees for row in rows if row.what != "score"] == [False] * 8
 
 
-def test_published_encoders_are_recognised_by_their_sources(mini, monkeypatch):
-    """An imported encoder has the name of its folder."""
-    recipe = recipe_of("virnucpro-500")
+def test_an_encoder_without_recorded_values_is_an_error(mini):
     first, second = mini.encoders
-    renamed = replace(
-        mini,
-        name="own",
-        encoders=(replace(first, name="folder"), second),
-        provenance={
-            "sources": {
-                "nucleotide": sources_of(recipe.encoders[0].files),
-                "head": sources_of((recipe.head,)),
-            }
-        },
-    )
-    monkeypatch.setitem(golden.PROJECTIONS, ("DNABERT-S", 128), PROJECTIONS["mini-dnabert-s", 128])
-    monkeypatch.setitem(golden.SCORES, "virnucpro-500", SCORES["mini-deep"])
-    rows = compare_golden(renamed, ComputeOptions("cpu"))
-    assert [row.agrees for row in rows] == [True] * 12
-    with pytest.raises(BundleError, match=r"no reference values are recorded for .*'folder'"):
-        compare_golden(
-            replace(renamed, provenance={"sources": {"nucleotide": "?"}}), ComputeOptions()
-        )
+    unknown = replace(mini, encoders=(replace(first, name="other"), second))
+    with pytest.raises(BundleError, match=r"no reference values are recorded for .*'other'"):
+        compare_golden(unknown, ComputeOptions())
 
 
 @pytest.mark.parametrize(("name", "n_rows"), [("mini", 8), ("mini-deep", 12)])

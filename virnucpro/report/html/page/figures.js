@@ -159,43 +159,4 @@
     if (number >= first && !more.hidden) showAll();
     document.getElementById(`track-${number}`).scrollIntoView({ block: "center" });
   };
-
-  // The run: finished bases and workers over time.
-  const story = (chart) => (width) => {
-    const end = Math.max(1e-3, ...chart.workers.map((one) => one.end));
-    const [scale, size] = end > 7200 ? ["hours", 3600] : end > 120 ? ["minutes", 60] : ["seconds", 1];
-    const left = 20 + 7 * Math.max(6, ...chart.workers.map((one) => one.worker.length));
-    const x = { domain: [0, end / size], label: `${scale} since ${chart.started} UTC`, labelAnchor: "center", labelArrow: "none" };
-    const names = [...new Set(chart.workers.map((one) => one.worker))];
-    const common = { width, marginLeft: left, marginRight: 20, style };
-    const scaled = chart.curve.map(([at, done]) => ({ at: at / size, done }));
-    const failures = chart.failures.map((at) => at / size).filter((at) => at <= end / size);
-    const upper = chart.curve.length ? [Plot.plot({
-      ...common, height: 150, marginTop: 22, marginBottom: 24, x: { domain: x.domain, label: null },
-      y: { label: null, grid: true, ticks: 4, tickFormat: bases, zero: true },
-      marks: [
-        Plot.areaY(scaled, { x: "at", y1: 0, y2: "done", fill: "var(--accent)", fillOpacity: 0.18 }),
-        Plot.lineY(scaled, { x: "at", y: "done", stroke: "var(--accent)", strokeWidth: 2 }),
-        Plot.text([""], { frameAnchor: "top-left", text: () => "bases finished", dx: 0, dy: -16, fill: "var(--muted)" }),
-        Plot.ruleX(failures, { stroke: "var(--viral)", strokeDasharray: "2 3" }),
-      ],
-    })] : [];
-    return [...upper, Plot.plot({
-      ...common, height: 48 + Math.max(14, Math.min(24, 480 / names.length)) * names.length, marginTop: 4, marginBottom: 38, x,
-      y: { domain: names, label: null, tickSize: 0, padding: 0.3 },
-      marks: [
-        Plot.barX(chart.workers, {
-          x1: (d) => d.begin / size, x2: (d) => Math.max(d.end, d.begin + end / 400) / size, y: "worker",
-          fill: (d) => (d.finished ? "var(--accent)" : "var(--ambiguous)"), rx: 2,
-          title: (d) => `${d.worker}\n${(d.begin / size).toFixed(1)} – ${(d.end / size).toFixed(1)} ${scale}${d.finished ? "" : "\nended early"}`, tip: tips,
-        }),
-        Plot.ruleX(failures, { stroke: "var(--viral)", strokeDasharray: "2 3", title: () => "failure of a worker" }),
-      ],
-    })];
-  };
-  const stories = new Map(data.stories.map((one) => [one.sample, one]));
-  for (const target of document.querySelectorAll(".story-figure")) {
-    const chart = stories.get(target.dataset.sample).charts[+target.dataset.story];
-    figure(target, story(chart), "Workers over time");
-  }
 })();
