@@ -135,6 +135,6 @@ def test_a_truncated_run_json_does_not_delete_the_run(copy_of_run, few_fasta, ca
     text = run.run_json.read_text()
     run.run_json.write_text(text[: len(text) // 2])
     printed = called("predict", few_fasta, "-o", run.root, "--resume", code=1).stderr
-    assert "run.json is damaged" in printed
+    assert "has no valid run/run.json" in printed
     assert "empty this one" not in printed
     assert run.run_json.read_text() == text[: len(text) // 2]

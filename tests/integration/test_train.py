@@ -290,6 +290,7 @@ def test_force_replaces_vectors_with_files_that_programs_have_left(
     (_, segment), *_ = vectors.segments()
     other = vectors.logs / ".nfs0001"
     path = temporary_beside(segment) if kind == "of a killed worker" else other
+    path.parent.mkdir(exist_ok=True)
     path.write_text("left")
     before = vectors.run_json.stat().st_mtime_ns
     until_fitting(command(labels, folder, "--force"))

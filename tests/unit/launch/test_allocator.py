@@ -51,11 +51,15 @@ PATTERNS = {
 def test_patterns_match_as_in_a_shell(files):
     folder = files(a="", sub__b="", sub__deep__c="")
     (folder / ".hidden").touch()
-    for name, content in (("run", '{"schema_version": 1, "fingerprint": ""}'), ("launch", "")):
-        (folder / name).mkdir()  # outputs of this program are no input
-        (folder / name / f"{name}.json").write_text(content)
-        (folder / name / f"{name}.tsv").touch()
-        (folder / name / "d.txt").touch()
+    outputs = {
+        "out/run/run.json": '{"schema_version": 1, "fingerprint": ""}',
+        "all/launch.json": "",
+    }
+    for name, content in outputs.items():  # outputs of this program are no input
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(content)
+        (folder / name).with_suffix(".tsv").touch()
+        (folder / name.partition("/")[0] / "d.txt").touch()
     for pattern, wanted in PATTERNS.items():
         found = ALLOCATOR.discover_files(folder, pattern)
         assert {str(path.relative_to(folder)) for path in found} == set(wanted.split()), pattern
