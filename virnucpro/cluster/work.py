@@ -108,8 +108,8 @@ def work(
         name = part.paths.root.name
         of_round = RoundShare(paths, name, rank, current, tuple(strides), copy_after)
         shares[rank] = Share(of_round.units, of_round=of_round)
-    execution = replace(execution, outdir=part.paths.root, redeal=False)
-    with CoordinatorLog(part.paths, reporter, execution.log_format) as log:
+    execution = replace(execution, outdir=part.paths.root)
+    with CoordinatorLog(part.paths, reporter) as log:
         launch = RankLaunch(part, job, devices, execution, reporter, log, _HEARTBEAT_S)
         launch.run(shares, of_round=units)
     ranks = part.manifest.launches[-1].ranks

@@ -126,7 +126,7 @@ def run_on_ranks(
             run = created(job, execution, reporter, devices[0].kind)
         else:
             run = resumed(manifest, job, execution, reporter)
-        with CoordinatorLog(run.paths, reporter, execution.log_format) as log:
+        with CoordinatorLog(run.paths, reporter) as log:
             coverage = survey_segments(run, reporter)
             n_missing = len(coverage.missing)
             if n_missing:

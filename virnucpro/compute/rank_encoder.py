@@ -94,8 +94,6 @@ class RankEncoder:
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch, if the architecture has none of its own.
-    learnt
-        Token budgets of earlier batches; see `TokenBudget`.
 
     Attributes
     ----------
@@ -112,13 +110,12 @@ class RankEncoder:
         device: str,
         precision: Precision,
         first_budget: int,
-        learnt: Mapping[str, int],
     ) -> None:
         self.number = number
         self._own_budget = config_of(spec).batch_tokens
         if spec.pooling.outputs == "pseudo_perplexity":
             self._own_budget = 1  # a sequence is many batches of its copies
-        self.budget = TokenBudget(spec.name, self._own_budget or first_budget, learnt)
+        self.budget = TokenBudget(self._own_budget or first_budget)
         self.encoder = load_encoder(spec, device, precision)
         self.name = spec.name
         self._spec, self._device, self._precision = spec, device, precision
@@ -146,7 +143,6 @@ class RankEncoder:
         report_next: Callable[[TaskSpan], None],
         report_encoded: Callable[[int], None],
         *,
-        shortest: Callable[[], int],
         prefetch: bool = False,
     ) -> EncoderPass:
         """Encode the rows of a unit, and return this pass; rows without tokens are skipped.
@@ -157,9 +153,6 @@ class RankEncoder:
             Called with the span of each batch, before the batch is encoded.
         report_encoded
             Called with the number of rows of each batch, after the batch is encoded.
-        shortest
-            Called after a memory shortage; returns the number of tokens of the run's shortest row,
-            which must fit into the memory of the device.
         prefetch
             Whether to queue the next batch while the device computes the current batch. If the
             process then dies, the cause may be the batch before the last reported batch.
@@ -167,8 +160,8 @@ class RankEncoder:
         Raises
         ------
         MemoryError
-            If a row does not fit into memory although rows of its length have fitted before, or if
-            even the shortest row does not fit.
+            If a row does not fit into memory although rows of its length have fitted before, or a
+            row of ordinary length does not fit.
         """
         work = EncoderPass(
             self.encoder,
@@ -184,7 +177,7 @@ class RankEncoder:
         if work.shortages:
             # If the process dies from here on, no single row is the cause.
             report_next(TaskSpan(tokens.unit, FINISHING, 0, 0))
-            self._require_memory(min(shortest(), _ORDINARY_TOKENS))
+            self._require_memory(min(int(sizes.max()), _ORDINARY_TOKENS))
             work.reasons |= self._too_large(tokens, work.shortages)
         self._learn_from(findings, sizes)
         for position, reason in isolated_in(findings, self.number).items():
@@ -203,7 +196,7 @@ class RankEncoder:
         if shortage is not None:
             raise MemoryError(
                 f"one sequence of {n_tokens:,} tokens does not fit into the memory for "
-                f"{self.name}{_wanted(shortage)}, and no sequence of this run is shorter. Another "
+                f"{self.name}{_wanted(shortage)}. Another "
                 "process uses the memory of this device, or the device is too small for this "
                 "encoder. Stop the other process or use a larger device."
             )
@@ -212,10 +205,8 @@ class RankEncoder:
     def _too_large(self, tokens: UnitTokens, shortages: Mapping[int, Shortage]) -> dict[int, str]:
         """Return the reason of the quarantine for each row that does not fit into memory.
 
-        A row is quarantined only if no row of its length has ever fitted. Otherwise the device is
-        faulty, or another process uses its memory, and MemoryError is raised. The longest length
-        that fitted is stored with the token budgets, because the worker is restarted after the
-        error.
+        A row is quarantined only if no row of its length has fitted in this process. Otherwise the
+        device is faulty, or another process uses its memory, and MemoryError is raised.
         """
         least = min(shortages, key=lambda row: int(tokens.lengths[row]))
         if tokens.lengths[least] <= self.budget.longest_fitted:
@@ -363,8 +354,6 @@ class Models:
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch.
-    learnt
-        Token budgets learnt on a device of this type.
 
     Attributes
     ----------
@@ -389,7 +378,6 @@ class Models:
         device: str,
         precision: Precision,
         first_budget: int,
-        learnt: Mapping[str, int] | None = None,
     ) -> None:
         self.part_of = np.zeros(PIECE_ITEM + 1, np.int64)
         self.part_of_encoder: list[int] = []
@@ -401,7 +389,7 @@ class Models:
             self.part_of[kind] = number
             first = len(self.encoders)
             self.encoders += [
-                RankEncoder(first + place, spec, device, precision, first_budget, learnt or {})
+                RankEncoder(first + place, spec, device, precision, first_budget)
                 for place, spec in enumerate(own)
             ]
             loaded = None if file is None else load_head(file)

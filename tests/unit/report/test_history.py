@@ -1,6 +1,4 @@
-"""The story of a run from its logs, as text and as JSON."""
-
-import json
+"""The event log of a run in its report."""
 
 import pytest
 from samples import empty_run
@@ -9,30 +7,28 @@ from virnucpro.report.reading.history import plain_words, read_history
 from virnucpro.runtime.events import EventLog
 
 COORDINATOR = [
-    ("launch", "launch 1: computing 4 units on 2 workers (cpu, cpu)"),
-    ("failed", "worker 1 failed: killed by SIGKILL at unit 3; restart 1 of 3"),
-    ("succeeded", "worker 1: succeeded at 64/64 rows"),
-    ("over", "launch 1 ended after 1.6 s with 1 worker failures"),
+    "launch 1: computing 4 units on 2 workers (cpu, cpu)",
+    "worker 1 failed: killed by SIGKILL at unit 3; restart 1 of 3",
+    "worker 1: succeeded at 64/64 rows",
+    "launch 1 ended after 1.6 s with 1 worker failures",
 ]
 WORKER = [
-    ("started", "rank 1 of 2: 1,024 units"),
-    ("committed", "rank 1: unit 1"),
-    ("started", "rank 1 of 2: 1 units"),
-    ("committed", "rank 1: unit 3"),
-    ("finished", "rank 1: 1 units computed in 1 batches with 9 tokens, 1.0% of the budgets unused"),
+    "rank 1 of 2: 1,024 units",
+    "rank 1: unit 1",
+    "rank 1 of 2: 1 units",
+    "rank 1: unit 3",
+    "rank 1: 1 units computed in 1 batches with 9 tokens, 1.0% of the budgets unused",
 ]
 
 
-@pytest.fixture(params=["text", "json"])
-def run(request, tmp_path):
+@pytest.fixture
+def run(tmp_path):
     """A run whose second worker died once."""
     run = empty_run(tmp_path)
     run.logs.mkdir()
-    suffix = "log" if request.param == "text" else "jsonl"
-    for path, lines in ((run.steps(None, suffix), COORDINATOR), (run.steps(1, suffix), WORKER)):
-        log = EventLog(path, request.param)
-        for event, text in lines:
-            log.write(event, text)
+    for path, lines in ((run.coordinator_log, COORDINATOR), (run.log(1), WORKER)):
+        for text in lines:
+            EventLog(path).write(text)
     with run.log(1).open("a") as stream:  # what a worker prints stands in the same file
         stream.write("Traceback (most recent call last):\n2026-01-01 no time zone\n{broken\n")
     return run
@@ -52,7 +48,7 @@ def test_the_logs_show_attempts_blocks_and_failures(run):
 def test_the_tasks_of_many_machines_are_told_apart(run):
     part = run.part("0007.1c9e03ab")
     part.logs.mkdir(parents=True)
-    EventLog(part.steps(0, "log")).write("started", "rank 0 of 1: 2 units")
+    EventLog(part.log(0)).write("rank 0 of 1: 2 units")
     names = {span.worker for span in read_history(run).spans}
     assert names == {"worker 1", "task 7, worker 0"}
 
@@ -65,7 +61,7 @@ def test_a_run_without_logs_has_no_story(tmp_path):
 def test_lines_that_are_no_events_are_left_out(tmp_path):
     run = empty_run(tmp_path)
     run.logs.mkdir()
-    run.steps(None, "jsonl").write_text(json.dumps({"time": "now", "text": "x"}) + "\n{}\n[1]\n")
+    run.coordinator_log.write_text("now x\n{}\n\n[1]\n")
     assert list(read_history(run).events) == []
 
 

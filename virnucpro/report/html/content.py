@@ -168,7 +168,7 @@ _GAP_S: Final = 600.0
 _WORKERS_SHOWN: Final = 64
 _POINTS: Final = 200
 _EVENTS_SHOWN: Final = 60
-_TELLING: Final = {"launch", "failed", "dealt", "interrupted", "error", "over", "output-failed"}
+_TELLING: Final = {"launch", "failed", "dealt", "interrupted", "error", "over"}
 
 
 def story_of(facts: RunFacts) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """Read the event logs of a run: when its workers computed, failed and were restarted."""
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from virnucpro.run_dir import RunDirectory
 
@@ -24,7 +23,7 @@ _WORDS: Final = {
     "segments": "result files",
 }
 _WORD: Final = re.compile(rf"(?<![\w/.-])({'|'.join(_WORDS)})(?![\w/-]|\.\w)")
-_WORKER_LOG: Final = re.compile(r"rank-(\d+)\.(log|jsonl)")
+_WORKER_LOG: Final = re.compile(r"rank-(\d+)\.log")
 _EVENTS_SHOWN: Final = 500
 
 
@@ -108,14 +107,12 @@ def read_history(run: RunDirectory) -> History:
 
 
 def _events(run: RunDirectory) -> Iterator[Event]:
-    for suffix in ("log", "jsonl"):
-        for content in _lines(run.steps(None, suffix)):
-            text = str(content["text"])
-            yield Event(content["at"], content.get("event") or _kind(text), plain_words(text))
+    for at, text in _lines(run.coordinator_log):
+        yield Event(at, _kind(text), plain_words(text))
 
 
 def _kind(text: str) -> str:
-    """Return the kind of an event of a text log, by its words."""
+    """Return the kind of an event, by its words."""
     for kind, words in (
         ("launch", r"launch \d+: computing "),
         ("over", r"launch \d+ ended "),
@@ -123,45 +120,35 @@ def _kind(text: str) -> str:
         ("dealt", r"worker \d+ takes over "),
         ("interrupted", "the run was stopped by "),
         ("error", "the run failed: "),
-        ("learnt", r"worker \d+: maximum tokens "),
     ):
         if re.match(words, text):
             return kind
     return "other"
 
 
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a log, with `text` and `at` (seconds since 1970); skip other lines."""
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            content: dict[str, Any] = {}
-            if line.startswith("{"):
-                try:
-                    content = json.loads(line)
-                except ValueError:
-                    continue
-            else:
-                content["time"], _, content["text"] = line.rstrip("\n").partition(" ")
-            if (at := _seconds(content.get("time"))) is not None and "text" in content:
-                yield content | {"at": at}
+def _lines(path: Path) -> Iterator[tuple[float, str]]:
+    """Yield the events of a log: seconds since 1970, and text; skip other lines."""
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                moment, _, text = line.rstrip("\n").partition(" ")
+                if (at := _seconds(moment)) is not None:
+                    yield at, text
 
 
-def _seconds(text: object) -> float | None:
+def _seconds(text: str) -> float | None:
     """Return a time in seconds since 1970; None if the text is not a time with a time zone."""
     try:
-        moment = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
     return moment.timestamp() if moment.tzinfo else None
 
 
-def _spans(worker: str, lines: Iterable[Mapping[str, Any]]) -> list[Span]:
+def _spans(worker: str, lines: Iterable[tuple[float, str]]) -> list[Span]:
     """Return the attempts of one worker: each begins with the line of its share of the work."""
     spans: list[Span] = []
-    for line in lines:
-        at, text = float(line["at"]), str(line["text"])
+    for at, text in lines:
         if _BEGUN.match(text) or not spans:
             spans.append(Span(worker, at, at))
         spans[-1].end = max(at, spans[-1].end)

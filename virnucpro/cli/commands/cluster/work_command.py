@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--copy-after", type=seconds, default=120.0, metavar="S", help=text)
     # `work` needs no lock, and never replaces or resumes a run.
-    execution = ("devices", "threads", "log_format", "max_restarts")
+    execution = ("devices", "threads", "max_restarts")
     options.add(parser, Execution, only=(*execution, "start_timeout", "progress_timeout"))
 
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from virnucpro.cluster.work import work
 
     task = parse_task(arguments.task) if arguments.task else task_of(os.environ)
-    execution = Execution(**options.chosen(Execution, arguments), lock=False, redeal=False)
+    execution = Execution(**options.chosen(Execution, arguments), lock=False)
     stopped = "Finished units are kept. Start the same command again, here or elsewhere."
     with open_reporter(quiet=arguments.quiet, if_stopped=stopped, resumable=stopped) as reporter:
         worked = work(
