@@ -113,7 +113,7 @@ class RankLoop:
                 "rank": self._rank,
                 "units": self._computed,
                 "seconds": self._seconds | self._embedder.seconds,
-                "again": dict(self._embedder.again),
+                "recomputed": self._embedder.recomputed,
                 "filling": asdict(filling),
             }
         )
@@ -213,16 +213,17 @@ class RankLoop:
         unit, found, _ = assignment
         rows = self._rows(unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
-        again = self._embedder.again.copy()
+        before = self._embedder.recomputed
         try:
             segment = self._embedder.embed(unit, rows, watch, found, prefetched)
         except MemoryError:
             self._send_learnt()  # the restarted rank needs the longest length that fitted
             raise
-        for precision, count in (self._embedder.again - again).items():
+        if count := self._embedder.recomputed - before:
             text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
-            facts = {"unit": unit, "rows": count, "precision": precision}
-            self._log.write("again", f"{text}; recomputed one by one at {precision}", **facts)
+            self._log.write(
+                "recomputed", f"{text}; recomputed one by one at fp32", unit=unit, rows=count
+            )
         self._done += len(rows)
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._done, max(self._done, self._total))

@@ -173,7 +173,7 @@ def run_rank(
     The rank sends a dict with the keys rank, committed (a unit) and rows (their number) after each
     commit, and one with the keys rank, device and learnt (budget name -> tokens) after a token
     budget changes. At the end, it sends a dict with the keys rank, units (their number), seconds
-    (stage -> seconds), again (precision -> rows recomputed alone) and filling (sums of tokens and
+    (stage -> seconds), recomputed (rows at fp32, alone) and filling (sums of tokens and
     token budgets over all batches).
 
     Raises

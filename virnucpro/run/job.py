@@ -113,8 +113,6 @@ class Job:
         or not chosen.
     formats
         Formats beside embeddings.h5; None for those of the run that is resumed, or none.
-    verified_precisions
-        Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
     Raises
     ------
@@ -138,7 +136,6 @@ class Job:
     formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)
     outputs: Mapping[str, bool] = field(default_factory=dict)
-    verified_precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, given, known in (

@@ -63,8 +63,7 @@ class PredictOptions:
         choices=get_args(PrecisionChoice),
         group="model",
         help="floating-point precision of the encoders; auto: a resumed run keeps its precision; "
-        "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
-        "the bundle's card lists it as verified, else fp32",
+        "a new run uses fp16 for encoders of 100 MB or more on a GPU, else fp32",
         in_numbers=True,
     )
     preset: PresetName | None = option(

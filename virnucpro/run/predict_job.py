@@ -115,7 +115,6 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
             **({"published_files": True} if opened.name in published_names() else {}),
             **chosen_outputs(PredictOptions, options),
         },
-        verified_precisions=opened.verified_precisions,
     )
 
 
