@@ -68,7 +68,6 @@ class RunDirectory:
         run/logs/rank-0003.log          output and event log of worker 3
         run/logs/coordinator.log        event log of the coordinator: starts, failures, restarts
         run/logs/*.jsonl                the same event logs as JSON, with --log-format json
-        run/budgets.json                largest batch per device that fits in memory
         run/virnucpro*_mqc.json         report of the tables for MultiQC
 
     A run that several machines compute has in addition::
@@ -94,7 +93,6 @@ class RunDirectory:
         self.claims = self.machine / "claims"
         self.run_json = self.machine / _RUN_JSON
         self.status_json = self.machine / "status.json"
-        self.budgets = self.machine / "budgets.json"
         self.predictions = root / "predictions.tsv"
         self.windows = self.tracks / "windows.tsv"
         self.sequences = root / "sequences.tsv"
@@ -140,7 +138,7 @@ class RunDirectory:
             self.quarantine,
         )
         self._files = (
-            *(self.run_json, self.status_json, self.budgets, self.segments_file),
+            *(self.run_json, self.status_json, self.segments_file),
             *(*self.tables, self.embeddings),
             *(self.npy, self.npy_items, self.parquet, self.h5ad),
             *self.reports,

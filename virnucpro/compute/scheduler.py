@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from virnucpro.compute.rank_main import Assignment, RankTask, Share, run_rank
 from virnucpro.compute.unit_queue import UnitQueue
-from virnucpro.run.coordinator_files import CoordinatorLog, merge_budgets, write_budgets
+from virnucpro.run.coordinator_files import CoordinatorLog, merge_budgets
 from virnucpro.run.execution import Execution
 from virnucpro.runtime.policy import Action, Findings, decide, findings
 from virnucpro.runtime.status import Fault, WorkerState, WorkerStatus
@@ -71,7 +71,7 @@ class RankReports:
         return sum(self.committed.get(rank, {}).values())
 
     def take(self, report: Mapping[str, Any]) -> None:
-        """Store one report; token budgets are also stored for the ranks of later launches."""
+        """Store one report; restarted ranks get the token budgets of all ranks."""
         rank = report["rank"]
         if "committed" in report:
             self.committed.setdefault(rank, {})[report["committed"]] = report["rows"]
@@ -79,10 +79,6 @@ class RankReports:
             learnt = merge_budgets(self.task.learnt, report["device"], report["learnt"])
             self.task = replace(self.task, learnt=learnt)
             self._log.budgets_learnt(rank, report["device"], report["learnt"])
-            try:
-                write_budgets(self.task.run, learnt)
-            except OSError as error:
-                self._log.budgets_not_kept(error)
         else:
             self.statistics[rank] = report
 

@@ -1,8 +1,4 @@
-"""Files that the coordinator of a launch writes: event log, status.json, budgets.json.
-
-budgets.json contains the token budgets of each type of device. A token budget is the maximum number
-of tokens in a batch.
-"""
+"""Files that the coordinator of a launch writes: event log and status.json."""
 
 import json
 import os
@@ -20,7 +16,6 @@ from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.events import EventLog, LogFormat
 from virnucpro.runtime.status import WorkerStatus
-from virnucpro.sequences.spec import json_digest
 
 
 def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> EventLog:
@@ -121,13 +116,6 @@ class CoordinatorLog:
         text = f"worker {rank}: maximum tokens per batch on {device}: {limits or 'unchanged'}"
         self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
 
-    def budgets_not_kept(self, error: OSError) -> None:
-        """Warn that budgets.json cannot be written; the next launch must find the budgets again."""
-        self._reporter.warn(
-            f"{self._run.budgets} cannot be written ({error.strerror}): the next launch must "
-            "measure the maximum batch sizes again; results are not affected"
-        )
-
     def launch_ended(self, launch: int, seconds: float, failures: int) -> None:
         """Log the end of the launch with number `launch`, and the number of failures."""
         self._log.write(
@@ -184,27 +172,11 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
 
 
 Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Device name -> key -> tokens: token budgets of batches, learnt in earlier launches.
+"""Device name -> key -> tokens: token budgets of batches, found by the ranks of a launch.
 
 A key is ``ENCODER``, ``ENCODER/LENGTH`` (a length class) or ``ENCODER/fitted`` (longest row that
 fitted into memory).
 """
-
-
-def read_budgets(run: RunDirectory) -> Learnt:
-    """Return the content of budgets.json; an empty dict if the file is missing or was changed.
-
-    With these budgets a launch avoids batches that exceeded the memory in earlier launches. Batch
-    sizes affect results by rounding only.
-    """
-    try:
-        if not run.budgets.is_file():  # opening a named pipe would block
-            return {}
-        content = json.loads(run.budgets.read_bytes())
-        learnt: Learnt = content["devices"]
-        return learnt if content["sha256"] == json_digest(learnt) else {}
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return {}
 
 
 def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
@@ -218,16 +190,3 @@ def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Lear
         choose = max if is_fitted(key) else min
         own[key] = choose(tokens, own.get(key, tokens))
     return {**known, device: own} if own else known
-
-
-def write_budgets(run: RunDirectory, learnt: Learnt) -> None:
-    """Write budgets.json atomically.
-
-    Raises
-    ------
-    OSError
-        If budgets.json cannot be written.
-    """
-    with write_file(run.budgets, lasting=False) as stream:
-        signed = {"devices": learnt, "sha256": json_digest(learnt)}
-        stream.write(json.dumps(signed, indent=2, sort_keys=True).encode() + b"\n")

@@ -155,9 +155,6 @@ def test_a_run_agrees_with_a_run_on_the_cpu(
     if gpu.type == "cuda":
         # the name of a device is its entry in CUDA_VISIBLE_DEVICES: a number or a UUID
         assert launch["devices"] == [str(one) for one in parse_devices(device, os.environ)]
-        assert list(json.loads((folder / "run" / "budgets.json").read_text())["devices"]) == [
-            torch.cuda.get_device_name()
-        ]
     assert virnucpro("verify", folder).returncode == 0
 
 
