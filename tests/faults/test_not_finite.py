@@ -73,7 +73,7 @@ def overflowing(bundle_with):
 
 def predict(program, fasta, run, *options, bundle="mini-deep", code=0):
     command = ("predict", fasta, "-o", run, "--devices", "cpu:1", "--bundle", bundle)
-    return program(*command, "--no-fallback", "--embeddings=fp16", *options, code=code)
+    return program(*command, "--embeddings=fp16", *options, code=code)
 
 
 def test_a_row_that_stays_not_finite_is_quarantined_and_never_stored(

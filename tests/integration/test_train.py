@@ -202,7 +202,7 @@ def test_other_settings_are_refused(trained, labels, capsys, called):
     assert json.loads((trained / "train.json").read_bytes()) == before
 
 
-@pytest.mark.parametrize("damaged", ["", "[]", '{"network": 3}', "[" * 100_000])
+@pytest.mark.parametrize("damaged", ["", "3", "[" * 100_000])
 def test_damaged_settings_are_refused(trained, labels, tmp_path, damaged, called, until_drawing):
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)

@@ -131,8 +131,8 @@ def auto_precision(job: Job, kind: Kind) -> Job:
 def settled(job: Job, execution: Execution, manifest: Manifest | None = None) -> Job:
     """Return the job with everything that it leaves to the run that is resumed, or to the devices.
 
-    The run with this manifest decides about the fallback; and about stored vectors, least length
-    and precision, unless the job does. A new run uses `default_precision`.
+    The run with this manifest decides about stored vectors, least length and precision, unless the
+    job does. A new run uses `default_precision`.
 
     Raises
     ------
@@ -148,9 +148,6 @@ def settled(job: Job, execution: Execution, manifest: Manifest | None = None) ->
         job = job.with_options(embeddings=own["embeddings"])
     if isinstance(job.options, PredictOptions) and job.options.min_length is None:
         job = replace(job, index=replace(job.index, min_length=own.get("min_length", 0)))
-    if job.fallback is not None and not own.get("fallback"):
-        job = job.with_options(fallback=False)
-        job = replace(job, fallback=None, index=replace(job.index, fallback=False))
     if job.options.precision == "auto":
         job = job.with_options(precision=own["precision"])
     return job

@@ -148,14 +148,6 @@ class PredictOptions:
         default_text=_OF_BUNDLE,
         in_numbers=True,
     )
-    fallback: bool = option(
-        True,
-        "--no-fallback",
-        group="windows",
-        help="leave windows without an item without a score",
-        default_text="score them by their composition (bundles of open frames or stretches)",
-        in_numbers=True,
-    )
     min_length: int | None = option(
         None,
         "--min-length",

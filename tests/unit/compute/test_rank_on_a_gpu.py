@@ -29,7 +29,7 @@ SMALL_BATCH = 512
 LEAST = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999}
 """Least cosine with a run at fp32 on a CPU; both store their vectors at fp16."""
 
-WITH_TRANSFORMERS = ("--bundle", "mini-deep", "--no-fallback", "--embeddings", "fp16")
+WITH_TRANSFORMERS = ("--bundle", "mini-deep", "--embeddings", "fp16")
 
 
 @pytest.fixture(scope="module")

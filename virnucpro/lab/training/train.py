@@ -128,7 +128,7 @@ def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> di
         "version": training.version,
         "description": training.description,
         "seed": training.seed,
-        "network": asdict(training.network),
+        **asdict(training.network),
         "notes": training.notes,
         "records": training.records and model.has_records,
         "virnucpro": __version__,
@@ -182,7 +182,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: already contains a training. Resume it with --resume, replace it with "
                 "--force, or choose another output folder."
             )
-        elif others := _differences(_read_settings(path), settings):
+        elif others := _differences(path, settings):
             raise RunExistsError(
                 f"{folder}: belongs to a training with other sequences or options "
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
@@ -192,23 +192,16 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def _differences(path: Path, settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that differ from those of a file."""
     try:
-        known: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        known = None
-    if not (isinstance(known, dict) and isinstance(known.get("network", {}), dict)):
+        former = dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError, RecursionError):
         raise RunExistsError(
             f"{path}: is damaged. Start anew with --force, or choose another output folder."
-        )
-    return known
-
-
-def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of the settings that differ from those of a file."""
+        ) from None
     given = json.loads(json.dumps(settings))
-    flat = [{**values, **values.get("network", {}), "network": None} for values in (known, given)]
-    return [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
+    return [name for name in former | given if former.get(name) != given.get(name)]
 
 
 def _remove_bundles(folder: Path) -> None:
