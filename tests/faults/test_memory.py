@@ -107,7 +107,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     virnucpro, called, one_process, monkeypatch, tmp_path, tables
 ):
-    """Another process takes memory for a while: the rank fails; its restart reads the sizes."""
+    """Another process takes memory: the rank fails permanently, since a restart forgets sizes."""
     (tmp_path / "sitecustomize.py").write_text(MEMORY_FILLS_UP.format(full=str(tmp_path / "full")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     fasta, run = tmp_path / "in.fa", RunDirectory(tmp_path / "run")

@@ -17,7 +17,7 @@ from samples import read_table
 import virnucpro
 from virnucpro.cli.main import main
 
-pytestmark = pytest.mark.usefixtures("fonts", "one_process")
+pytestmark = pytest.mark.usefixtures("one_process")
 
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 LENGTHS = ("--lengths", "300,1000")

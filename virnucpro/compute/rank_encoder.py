@@ -82,8 +82,6 @@ class RankEncoder:
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch, if the architecture has none of its own.
-    learnt
-        Token budgets of earlier batches; see `TokenBudget`.
 
     Attributes
     ----------
@@ -100,19 +98,18 @@ class RankEncoder:
         device: str,
         precision: Precision,
         first_budget: int,
-        learnt: Mapping[str, int],
     ) -> None:
         self.number = number
         self._own_budget = config_of(spec).batch_tokens
         if spec.pooling.outputs == "pseudo_perplexity":
             self._own_budget = 1  # a sequence is many batches of its copies
-        self.budget = TokenBudget(spec.name, self._own_budget or first_budget, learnt)
+        self.budget = TokenBudget(self._own_budget or first_budget)
         self.encoder = load_encoder(spec, device, precision)
         self.name = spec.name
         self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
-        """Find an initial token budget with test batches of increasing size, if no budget is known.
+        """Find an initial token budget with test batches of increasing size.
 
         Parameters
         ----------
@@ -122,7 +119,7 @@ class RankEncoder:
         first
             Number of tokens of the first test batch.
         """
-        if self.budget.known or self._own_budget:
+        if self.budget.probed or self._own_budget:
             return
         (ids,) = self.encoder.tokenise([sequence])
         self.budget.begin_with(len(ids), probe(self.encoder, len(ids), first, MOST_TOKENS))
@@ -154,9 +151,10 @@ class RankEncoder:
 
         Raises
         ------
+        DeviceError
+            If a row does not fit into memory although rows of its length have fitted before.
         MemoryError
-            If a row does not fit into memory although rows of its length have fitted before, or if
-            even the shortest row does not fit.
+            If even the shortest row does not fit.
         """
         work = EncoderPass(
             self.encoder,
@@ -201,13 +199,12 @@ class RankEncoder:
         """Return the reason of the quarantine for each row that does not fit into memory.
 
         A row is quarantined only if no row of its length has ever fitted. Otherwise the device is
-        faulty, or another process uses its memory, and MemoryError is raised. The longest length
-        that fitted is stored with the token budgets, because the worker is restarted after the
-        error.
+        faulty, or another process uses its memory, and DeviceError is raised: a restarted worker
+        would not know that such rows fit.
         """
         least = min(shortages, key=lambda row: int(tokens.lengths[row]))
         if tokens.lengths[least] <= self.budget.longest_fitted:
-            raise MemoryError(
+            raise DeviceError(
                 f"{self._does_not_fit(tokens, least, shortages[least])}. Earlier, rows of up "
                 f"to {self.budget.longest_fitted:,} tokens fitted. Another process uses the memory "
                 "of this device, or the device is faulty. Check the device with nvidia-smi or top."
@@ -334,8 +331,6 @@ class Models:
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch.
-    learnt
-        Token budgets learnt on a device of this type.
 
     Attributes
     ----------
@@ -360,7 +355,6 @@ class Models:
         device: str,
         precision: Precision,
         first_budget: int,
-        learnt: Mapping[str, int] | None = None,
     ) -> None:
         self.part_of = np.zeros(PIECE_ITEM + 1, np.int64)
         self.part_of_encoder: list[int] = []
@@ -372,7 +366,7 @@ class Models:
             self.part_of[kind] = number
             first = len(self.encoders)
             self.encoders += [
-                RankEncoder(first + place, spec, device, precision, first_budget, learnt or {})
+                RankEncoder(first + place, spec, device, precision, first_budget)
                 for place, spec in enumerate(own)
             ]
             loaded = None if file is None else load_head(file)

@@ -20,7 +20,7 @@ from virnucpro.compute.rank_main import (
     UnitSource,
 )
 from virnucpro.compute.row_embedder import RowEmbedder
-from virnucpro.encoders.device import device_name, torch_threads
+from virnucpro.encoders.device import torch_threads
 from virnucpro.run.coordinator_files import step_log
 from virnucpro.runtime.signals import call_on_stop
 from virnucpro.sequences.index import SequenceIndex
@@ -75,9 +75,7 @@ class RankLoop:
         self._taken: set[int] = set()
         self._stopping = False
         self._computed, self._busy = 0, 0.0
-        self._device = device_name(task.torch_device)
-        self._learnt = dict(task.learnt.get(self._device, {}))
-        self._embedder = RowEmbedder(task, index, self._learnt, models)
+        self._embedder = RowEmbedder(task, index, models)
         self._seconds = {"load": time.perf_counter() - started}
         self._log.write("loaded", f"rank {rank}: encoders loaded", seconds=self._seconds["load"])
 
@@ -214,11 +212,7 @@ class RankLoop:
         rows = self._rows(unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
         before = self._embedder.recomputed
-        try:
-            segment = self._embedder.embed(unit, rows, watch, found, prefetched)
-        except MemoryError:
-            self._send_learnt()  # the restarted rank needs the longest length that fitted
-            raise
+        segment = self._embedder.embed(unit, rows, watch, found, prefetched)
         if count := self._embedder.recomputed - before:
             text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
             self._log.write(
@@ -228,7 +222,6 @@ class RankLoop:
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._done, max(self._done, self._total))
         writer.put(segment, partial(self._report_committed, unit, computed=True))
-        self._send_learnt()
 
     def _report_committed(self, unit: int, *, computed: bool = False) -> None:
         """Report a committed unit; log the unit if this rank has `computed` it."""
@@ -237,11 +230,6 @@ class RankLoop:
             line = f"rank {self._rank}: unit {unit}"
             self._log.write("committed", line, unit=unit, rows=n_rows)
         self._results.put({"rank": self._rank, "committed": unit, "rows": n_rows})
-
-    def _send_learnt(self) -> None:
-        if self._embedder.learnt != self._learnt:
-            self._learnt = self._embedder.learnt
-            self._results.put({"rank": self._rank, "device": self._device, "learnt": self._learnt})
 
     def _rows(self, unit: int) -> range:
         return range(int(self._bounds[unit]), int(self._bounds[unit + 1]))

@@ -91,9 +91,6 @@ class RowEmbedder:
     ----------
     task, index
         Parameters of the launch, and the index with the rows.
-    learnt
-        Token budgets that an earlier embedder found on a device of this type. If there are none,
-        test batches find the first token budget of a GPU.
     models
         Loaded models for the encoders, classifier, precision and device of `task`; None to load
         the models here.
@@ -114,13 +111,10 @@ class RowEmbedder:
         self,
         task: RankTask,
         index: SequenceIndex,
-        learnt: Mapping[str, int] | None = None,
         models: Models | None = None,
     ) -> None:
         self._task, self._index = task, index
-        self._models = models or Models(
-            task, task.torch_device, task.precision, task.batch_tokens, learnt
-        )
+        self._models = models or Models(task, task.torch_device, task.precision, task.batch_tokens)
         self._encoders = self._models.encoders
         self._per_token = any(spec.pooling.per_token for spec in task.encoders)
         self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "recompute": 0.0}
@@ -132,11 +126,6 @@ class RowEmbedder:
                 # Rows are sorted by descending length.
                 longest = self._sequence(encoder, int(self._own(encoder, all_rows).argmax()))
                 encoder.find_budget(longest, task.batch_tokens)
-
-    @property
-    def learnt(self) -> dict[str, int]:
-        """Return the learnt token budgets, for the next embedder on a device of this type."""
-        return {key: n for encoder in self._encoders for key, n in encoder.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
         """Tokenise the rows of a unit for `embed`; may be called in any thread.

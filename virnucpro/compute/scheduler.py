@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from virnucpro.compute.rank_main import Assignment, RankTask, Share, run_rank
 from virnucpro.compute.unit_queue import UnitQueue
-from virnucpro.run.coordinator_files import CoordinatorLog, merge_budgets
+from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.execution import Execution
 from virnucpro.runtime.policy import Action, Findings, decide, findings
 from virnucpro.runtime.status import Fault, WorkerState, WorkerStatus
@@ -47,7 +47,7 @@ class RankReports:
     Parameters
     ----------
     task
-        Parameters that are the same for all ranks; updated with the token budgets that ranks find.
+        Parameters that are the same for all ranks.
 
     Attributes
     ----------
@@ -71,14 +71,10 @@ class RankReports:
         return sum(self.committed.get(rank, {}).values())
 
     def take(self, report: Mapping[str, Any]) -> None:
-        """Store one report; restarted ranks get the token budgets of all ranks."""
+        """Store one report."""
         rank = report["rank"]
         if "committed" in report:
             self.committed.setdefault(rank, {})[report["committed"]] = report["rows"]
-        elif "learnt" in report:
-            learnt = merge_budgets(self.task.learnt, report["device"], report["learnt"])
-            self.task = replace(self.task, learnt=learnt)
-            self._log.budgets_learnt(rank, report["device"], report["learnt"])
         else:
             self.statistics[rank] = report
 

@@ -6,11 +6,10 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from virnucpro.console import output_failure
 from virnucpro.durable import write_file
-from virnucpro.encoders.batching import is_fitted
 from virnucpro.owner import process_name
 from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
@@ -108,14 +107,6 @@ class CoordinatorLog:
         text = f"worker {rank} takes over work of worker {owner}"
         self._log.write("dealt", text, rank=rank, owner=owner)
 
-    def budgets_learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
-        """Log the token budgets (maximum tokens per batch) that a rank found for its device."""
-        limits = ", ".join(
-            f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
-        )
-        text = f"worker {rank}: maximum tokens per batch on {device}: {limits or 'unchanged'}"
-        self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
-
     def launch_ended(self, launch: int, seconds: float, failures: int) -> None:
         """Log the end of the launch with number `launch`, and the number of failures."""
         self._log.write(
@@ -169,24 +160,3 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
         "seconds": round(end - status.started_at, 1),
         "silent_seconds": 0.0 if status.ended else round(now - status.last_heartbeat, 1),
     }
-
-
-Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Device name -> key -> tokens: token budgets of batches, found by the ranks of a launch.
-
-A key is ``ENCODER``, ``ENCODER/LENGTH`` (a length class) or ``ENCODER/fitted`` (longest row that
-fitted into memory).
-"""
-
-
-def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Return a copy of `known`, updated with `learnt`: the token budgets of a rank on `device`.
-
-    If a budget is in both, the lower value is kept. For the length of the longest row that fitted
-    into memory (key ``fitted``), the higher value is kept.
-    """
-    own = dict(known.get(device, {}))
-    for key, tokens in learnt.items():
-        choose = max if is_fitted(key) else min
-        own[key] = choose(tokens, own.get(key, tokens))
-    return {**known, device: own} if own else known

@@ -20,6 +20,7 @@ from virnucpro.compute.rank_encoder import RankEncoder
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.encoder import TorchEncoder, start_copy_to_cpu
 from virnucpro.encoders.registry import load_encoder
+from virnucpro.errors import DeviceError
 from virnucpro.runtime.policy import Findings, TaskSpan
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -77,8 +78,8 @@ def memory(monkeypatch):
     return limit
 
 
-def embedded(task, index, suspicion=None, learnt=None):
-    watch, embedder = Watch(), RowEmbedder(task, index, learnt)
+def embedded(task, index, suspicion=None):
+    watch, embedder = Watch(), RowEmbedder(task, index)
     segment = embedder.embed(3, range(N_ROWS), watch, suspicion or Findings())
     encode_segment(segment)  # refuses a number that is not finite
     return segment, watch, embedder
@@ -133,7 +134,7 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
 
 @pytest.fixture
 def protein_encoder(task):
-    return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens, {})
+    return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens)
 
 
 def through_one_encoder(protein_encoder, index, *, prefetch):
@@ -200,30 +201,20 @@ def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, me
     split, watch = through_one_encoder(protein_encoder, index, prefetch=True)
     np.testing.assert_allclose(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
-    assert protein_encoder.budget.learnt
+    assert protein_encoder.budget(2) < 2048
 
 
 def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, index, healthy, memory):
     attempts = memory(200)
     segment, watch, embedder = embedded(task, index)
     assert_same_except([], segment, healthy)
-    assert max(embedder.learnt.values()) <= 256
-    assert {key.partition("/")[0] for key in embedder.learnt} == {"mini-dnabert-s", "mini-esm2"}
+    assert max(encoder.budget(1000) for encoder in embedder._encoders) <= 256
     failed = sum(padded > 200 for _, padded in attempts)
     assert failed >= 2
     attempts.clear()
     segment = embedder.embed(3, range(N_ROWS), watch, Findings())
     assert_same_except([], segment, healthy)
     assert sum(padded > 200 for _, padded in attempts) < failed / 2
-
-
-def test_learnt_budgets_are_used_from_the_first_batch(task, index, healthy, memory):
-    learnt = {"mini-dnabert-s/2": 190, "mini-esm2/2": 190}
-    attempts = memory(190)
-    segment, _, embedder = embedded(task, index, learnt=learnt)
-    assert_same_except([], segment, healthy)
-    assert max(padded for _, padded in attempts) <= 190
-    assert embedder.learnt == learnt
 
 
 def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, index, healthy, memory):
@@ -313,7 +304,7 @@ def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, i
     embedder.embed(3, range(N_ROWS), Watch(), Findings())
     assert max(padded for _, padded in attempts) >= longest
     memory(longest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"rows of up to {longest} tokens fitted"):
+    with pytest.raises(DeviceError, match=f"rows of up to {longest} tokens fitted"):
         embedder.embed(3, range(N_ROWS), Watch(), Findings())
 
 
@@ -323,10 +314,9 @@ def test_a_batch_that_kills_only_as_a_whole_lowers_the_budget(task, index, healt
     assert_same_except([], segment, healthy)
     assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
     padded = int((index.row_lengths[:3] + 2).sum())
-    (limit,) = embedder.learnt.values()
-    assert padded / 2 <= limit < padded
+    assert padded / 2 <= embedder._encoders[1].budget(padded) < padded
     _, _, embedder = embedded(task, index, Findings(suspects=(TaskSpan(3, 1, 2, 3),)))
-    assert embedder.learnt == {}
+    assert embedder._encoders[1].budget(padded) > padded
 
 
 @pytest.fixture
@@ -449,14 +439,12 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, le
 
 def test_a_budget_is_found_by_trial_once(task, index, memory):
     attempts = memory(3000)
-    encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, {})
+    encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024)
     (longest,) = index.sequences(np.zeros(1, np.int64), "protein")
     encoder.find_budget(longest, 1024)
     assert encoder.budget(5) == 2048
     assert len(attempts) == 3
-    again = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, encoder.budget.learnt)
-    again.find_budget(longest, 1024)
-    assert again.budget(5) == 2048
+    encoder.find_budget(longest, 1024)
     assert len(attempts) == 3
 
 
@@ -464,7 +452,7 @@ def test_a_budget_is_found_by_trial_once(task, index, memory):
 @pytest.mark.usefixtures("cuda")
 def test_batches_are_split_on_a_gpu_without_memory(task):
     encoders = {
-        device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})
+        device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24)
         for device in ("cpu", "cuda")
     }
     dice = np.random.default_rng(4)

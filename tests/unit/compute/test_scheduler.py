@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from samples import empty_run
 
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import RankScheduler
@@ -214,18 +213,6 @@ def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(tmp_path):
     compute(scheduler, rank=1, units=(1, 3, 5, 4, 2))
     assert [unit for unit, *_ in got] == [0, 2, 1, 3, 5, 4, 2]
     assert [prefetch for *_, prefetch in got] == [*[True] * 6, False]
-
-
-def test_a_restarted_rank_gets_the_token_budgets_of_others(tmp_path, doubles):
-    statistics = {"rank": 0, "units": 9}
-    empty_run(tmp_path)
-    ranks = Ranks(BUSY, FAILED)
-    ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
-    scheduler = scheduler_of(tmp_path, ranks, task=doubles.mini_task(tmp_path, 10))
-    step(scheduler)
-    ((task, _, _),) = ranks.starts
-    assert task.learnt == {"H200": {"esm2": 512}}
-    assert scheduler.reports.statistics == {0: statistics}
 
 
 def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(tmp_path):

@@ -123,7 +123,6 @@ def _kind(text: str) -> str:
         ("dealt", r"worker \d+ takes over "),
         ("interrupted", "the run was stopped by "),
         ("error", "the run failed: "),
-        ("learnt", r"worker \d+: maximum tokens "),
     ):
         if re.match(words, text):
             return kind
