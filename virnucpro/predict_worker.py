@@ -15,7 +15,7 @@ from virnucpro.compute.preflight import auto_precision, settled
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
 from virnucpro.encoders.device import is_device_failure
-from virnucpro.encoders.memory import memory_wanted
+from virnucpro.encoders.memory import PROCESS_BYTES, weight_bytes
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import InputError, RunError, UsageError
 from virnucpro.folder_lock import is_held
@@ -98,7 +98,8 @@ class Worker(FileWorker):
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
         """Return the memory in bytes that one CPU worker needs; `keywords` are from `prepare`."""
         job: Job = keywords["job"]
-        return memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
+        weights = weight_bytes(shapes_of(*job.encoders), job.settled_precision, "cpu")
+        return PROCESS_BYTES + weights
 
     def setup(
         self,
@@ -151,7 +152,7 @@ class Worker(FileWorker):
         (number of candidates); complete (whether every row has a result), skipped (whether an
         earlier launch computed all results), and details. The details are: folder, units_computed,
         records (number by status), calls (number by call), expected_false (viral calls),
-        rows_missing, rows_quarantined, again (rows recomputed at another precision), warnings.
+        rows_missing, rows_quarantined, recomputed (rows recomputed at fp32), warnings.
 
         Raises
         ------

@@ -288,7 +288,7 @@ def _run_command(setting: Setting, run: Path, ranks: int) -> list[str | Path]:
 def _predict(
     setting: Setting, fasta: Path, bundle: Path, run: Path, ranks: int
 ) -> list[str | Path]:
-    command = ["predict", fasta, "-b", bundle, "--no-fallback", "--published-files", "-o", run]
+    command = ["predict", fasta, "-b", bundle, "--published-files", "-o", run]
     return [*command, *_options(setting, ranks)]
 
 

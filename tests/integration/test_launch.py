@@ -321,7 +321,6 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         (["--pattern", "*.nothing"], 1, "no file matches"),
         (["--worker", f"{WORDS}:WordStatistics", "--bundle", "mini"], 64, "--set"),
         (["--worker", f"{WORDS}:WordStatistics", "--fdr", "0.1"], 64, "--set"),
-        (["--worker", f"{WORDS}:WordStatistics", "--no-fallback"], 64, "--set"),
         (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
     ],
 )

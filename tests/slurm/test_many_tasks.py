@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 N_RECORDS = 16_000  # some 50 s of one core
 TASKS = 4
 FAR = 10  # minutes
-DEEP = ("--bundle", "mini-deep", "--no-fallback")
+DEEP = ("--bundle", "mini-deep")
 TABLES = ("predictions.tsv", "tracks/windows.tsv", "prediction_results.txt")
 
 

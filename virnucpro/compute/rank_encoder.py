@@ -19,7 +19,6 @@ from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, TokenBudget
 from virnucpro.encoders.device import (
     Shortage,
-    device_bytes,
     free_bytes,
     open_device,
     probe,
@@ -37,15 +36,6 @@ if TYPE_CHECKING:
     from virnucpro.compute.rank_main import RankTask
     from virnucpro.run.job import Job
 
-_LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
-    "fp16": ("fp32", "bf16"),
-    "bf16": ("fp32",),
-}
-"""Precision -> fallback precisions with a larger range of numbers, preferred precision first.
-
-bf16 needs no more memory than fp16.
-"""
-
 
 class Retry(NamedTuple):
     """Result of one row that was encoded again, alone.
@@ -54,8 +44,6 @@ class Retry(NamedTuple):
     ----------
     vectors
         (vectors of the row, dim) float32; None if the row could not be encoded.
-    precision
-        Precision of the vectors.
     attempts
         Text with all attempts and their precisions; part of the reason if the row is quarantined.
     too_large
@@ -63,7 +51,6 @@ class Retry(NamedTuple):
     """
 
     vectors: Float32Array | None
-    precision: Precision
     attempts: str
     too_large: str = ""
 
@@ -76,6 +63,7 @@ def encode_alone(encoder: Encoder, ids: IntegerArray) -> Float32Array | Shortage
     return within_memory(partial(encoder.vectors, [ids]))
 
 
+_BOTH: Final = "in a batch and alone"
 _ORDINARY_TOKENS = 1_024
 """Tokens of a sequence that every usable device must encode.
 
@@ -84,7 +72,7 @@ This is the longest training sequence of ESM-2 plus two special tokens.
 
 
 class RankEncoder:
-    """An encoder with its token budget and its fallback precision.
+    """An encoder with its token budget.
 
     Parameters
     ----------
@@ -121,7 +109,7 @@ class RankEncoder:
         self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
-        """Find an initial token budget with test batches of increasing size, if no budget is known.
+        """Find an initial token budget with test batches of increasing size.
 
         Parameters
         ----------
@@ -131,7 +119,7 @@ class RankEncoder:
         first
             Number of tokens of the first test batch.
         """
-        if self.budget.known or self._own_budget:
+        if self.budget.probed or self._own_budget:
             return
         (ids,) = self.encoder.tokenise([sequence])
         self.budget.begin_with(len(ids), probe(self.encoder, len(ids), first, MOST_TOKENS))
@@ -196,9 +184,9 @@ class RankEncoder:
         if shortage is not None:
             raise MemoryError(
                 f"one sequence of {n_tokens:,} tokens does not fit into the memory for "
-                f"{self.name}{_wanted(shortage)}. Another "
-                "process uses the memory of this device, or the device is too small for this "
-                "encoder. Stop the other process or use a larger device."
+                f"{self.name}{_wanted(shortage)}. Another process uses the memory of this "
+                "device, or the device is too small for this encoder. Stop the other process or "
+                "use a larger device."
             )
         self.budget.fitted(n_tokens)
 
@@ -225,8 +213,8 @@ class RankEncoder:
     ) -> Retry:
         """Encode one row again, alone; return its vector, or the reason why there is no vector.
 
-        The precision is fp32, or a lower fallback precision if fp32 does not fit into memory.
-        `report_next` is called with the span of the row before the row is encoded.
+        The precision is fp32. `report_next` is called with the span of the row before the row is
+        encoded.
 
         Raises
         ------
@@ -234,56 +222,39 @@ class RankEncoder:
             If the weights have been damaged since the run started.
         """
         report_next(self._span(tokens, np.flatnonzero(tokens.order == row)))
-        encoder, precision, missing = self._fallback
-        if self._precision == "fp32":
-            attempts = "in a batch and alone"
-        else:
-            attempts = f"at {self._precision} in a batch"
-            if encoder is not None:
-                attempts += f" and at {precision} alone"
-        if missing:
-            attempts += (
-                f"; too little memory for a higher precision: {missing}. Run this sequence "
-                "separately with another --precision or with more memory"
-            )
+        encoder = self._at_fp32
         if encoder is None:
-            return Retry(None, self._precision, attempts)
+            few = f"at {self._precision} in a batch; the memory of {self._device} is too small for"
+            return Retry(None, f"{few} {self.name} at fp32")
+        half = self._precision != "fp32"
+        attempts = f"at {self._precision} in a batch and at fp32 alone" if half else _BOTH
         vectors = encode_alone(encoder, tokens.ids[row])
         if isinstance(vectors, Shortage):
             reason = f"{self._does_not_fit(tokens, row, vectors)}; tried {attempts}"
-            return Retry(None, precision, attempts, f"out_of_memory: {reason}")
-        return Retry(vectors, precision, attempts)
+            return Retry(None, attempts, f"out_of_memory: {reason}")
+        return Retry(vectors, attempts)
 
     @cached_property
-    def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """Return an encoder for retries of single rows, its precision, and an explanation.
+    def _at_fp32(self) -> Encoder | None:
+        """Return the encoder at fp32, loaded for the first retry; None if it does not fit.
 
-        In an fp32 run, this is the encoder of the run. Otherwise the encoder has a fallback
-        precision with a larger range of numbers. It is loaded for the first retry, and is None if
-        no fallback precision fits into memory. The text explains why preferred precisions do not
-        fit; "" if the first precision fits. The free memory is checked before loading, because the
-        system kills a process that needs more memory.
+        The free memory is checked before loading, because the system kills a process that needs
+        more memory.
         """
         if self._precision == "fp32":
-            return self.encoder, "fp32", ""
-        device, missing = open_device(self._device), list[str]()
+            return self.encoder
+        device = open_device(self._device)
         if device.type == "cuda":
             import torch  # noqa: PLC0415 - loaded by `open_device`
 
             torch.cuda.empty_cache()  # the memory of earlier batches is free afterwards
-        shapes = shapes_of(self._spec)
-        for wider in _LADDER[self._precision]:
-            try:
-                for room in (free_bytes(device), device_bytes(device)):
-                    require_memory(self.name, shapes, wider, self._device, room, free=True)
-                loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
-            except DeviceError as error:
-                missing.append(str(error).partition(". ")[0])
-                continue
-            if not isinstance(loaded, Shortage):
-                return loaded, wider, "; ".join(missing)
-            missing.append(f"{wider} does not fit into the free memory of {self._device}")
-        return None, self._precision, "; ".join(missing)
+        room = free_bytes(device)
+        try:
+            require_memory(self.name, shapes_of(self._spec), "fp32", self._device, room)
+        except DeviceError:
+            return None
+        loaded = within_memory(partial(load_encoder, self._spec, self._device, "fp32"))
+        return None if isinstance(loaded, Shortage) else loaded
 
     def try_alone(self, tokens: UnitTokens, position: int) -> None:
         """Encode the row ``tokens.order[position]`` alone, to test whether it kills the process.

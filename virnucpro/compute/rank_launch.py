@@ -219,7 +219,7 @@ def _rank_records(
             "unused": round(filling.unused, 4),
             "seconds": {stage: round(value, 3) for stage, value in report["seconds"].items()},
             "rows": reports.rows(rank),
-            "again": report["again"],
+            "recomputed": report["recomputed"],
         }
     return records
 

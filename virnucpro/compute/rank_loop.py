@@ -108,7 +108,7 @@ class RankLoop:
                 "rank": self._rank,
                 "units": self._computed,
                 "seconds": self._seconds | self._embedder.seconds,
-                "again": dict(self._embedder.again),
+                "recomputed": self._embedder.recomputed,
                 "filling": asdict(filling),
             }
         )
@@ -203,11 +203,11 @@ class RankLoop:
         unit, found, _ = assignment
         rows = self._rows(unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
-        again = self._embedder.again.copy()
+        before = self._embedder.recomputed
         segment = self._embedder.embed(unit, rows, watch, found, prefetched)
-        for precision, count in (self._embedder.again - again).items():
+        if count := self._embedder.recomputed - before:
             text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
-            self._log.write(f"{text}; recomputed one by one at {precision}")
+            self._log.write(f"{text}; recomputed one by one at fp32")
         self._done += len(rows)
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._done, max(self._done, self._total))

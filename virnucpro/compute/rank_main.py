@@ -167,8 +167,8 @@ def run_rank(
 
     The rank sends a dict with the keys rank, committed (a unit) and rows (their number) after each
     commit. At the end, it sends a dict with the keys rank, units (their number), seconds (stage ->
-    seconds), again (precision -> rows recomputed alone) and filling (sums of tokens and token
-    budgets over all batches).
+    seconds), recomputed (rows at fp32, alone) and filling (sums of tokens and token budgets over
+    all batches).
 
     Raises
     ------

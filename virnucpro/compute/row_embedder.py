@@ -1,7 +1,6 @@
 """Compute the vectors and scores of one unit of rows, which are the content of a segment."""
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -100,10 +99,9 @@ class RowEmbedder:
     seconds
         Seconds of each stage. The stage ``tokenise`` includes only the waiting time for prefetched
         tokens.
-    again
-        For each precision, the number of rows that were recomputed alone at this precision. These
-        rows had NaN or infinite numbers in the batch, and finite numbers alone. A row that was
-        recomputed at two precisions is counted at the lower precision.
+    recomputed
+        Number of rows that were recomputed alone at fp32. These rows had NaN or infinite numbers
+        in the batch, and finite numbers alone.
     filling
         Sums of tokens and token budgets over all batches of all encoders.
     """
@@ -118,8 +116,8 @@ class RowEmbedder:
         self._models = models or Models(task, task.torch_device, task.precision, task.batch_tokens)
         self._encoders = self._models.encoders
         self._per_token = any(spec.pooling.per_token for spec in task.encoders)
-        self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
-        self.again: Counter[str] = Counter()
+        self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "recompute": 0.0}
+        self.recomputed = 0
         self.filling = Filling()
         if task.torch_device == "cuda":
             all_rows = np.arange(index.n_rows)
@@ -297,21 +295,19 @@ class RowEmbedder:
         return scores
 
     def _encode_again(self, unit: range, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows of the unit one by one, at fp32 or another fallback precision.
+        """Encode the given rows of the unit one by one, at fp32.
 
         Return the vectors and scores of all rows of the unit. If a row still has numbers that
         cannot be stored, the reason of its quarantine is added to ``work.reasons``.
         """
-        with self._timed("again"):
+        with self._timed("recompute"):
             tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(unit, work)
         for row, problem in unstorable_rows(numbers).items():
             if row not in work.reasons:
                 attempts = "; ".join(dict.fromkeys(retry.attempts for retry in tried[row]))
                 work.reasons[row] = f"{problem}, {attempts}"
-        for row in tried.keys() - work.reasons.keys():
-            precisions = {retry.precision for retry in tried[row]}
-            self.again["bf16" if "bf16" in precisions else "fp32"] += 1
+        self.recomputed += len(tried.keys() - work.reasons.keys())
         return numbers
 
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:

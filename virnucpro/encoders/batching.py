@@ -190,7 +190,7 @@ class TokenBudget:
 
     Attributes
     ----------
-    known
+    probed
         Whether `probe` has measured the initial budget.
     longest_fitted
         Tokens of the longest sequence that was encoded without an out-of-memory error; 0 if
@@ -199,7 +199,7 @@ class TokenBudget:
 
     def __init__(self, first: int) -> None:
         self._first = first
-        self.known = False
+        self.probed = False
         self.longest_fitted = 0
         self._limits: dict[int, int] = {}
 
@@ -230,7 +230,7 @@ class TokenBudget:
         A budget of at least the initial budget applies to all lengths. A smaller budget applies to
         the length class of `longest` and to longer sequences.
         """
-        self.known = True
+        self.probed = True
         if tokens >= self._first:
             self._first = tokens
         else:

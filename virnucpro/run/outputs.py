@@ -1,7 +1,6 @@
 """Write the outputs of a run (tables, embeddings.h5) from its valid segments."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -145,7 +144,9 @@ def _remove_passing(run: Run, coverage: Coverage, *, history: bool) -> None:
         paths.remove_unit_files()
     ranks = [rank for launch in run.manifest.launches for rank in launch.ranks.values()]
     several = len(ranks) > len(run.manifest.launches)
-    failed = any(rank["faults"] or rank.get("again") or rank["state"] == "failed" for rank in ranks)
+    failed = any(
+        rank["faults"] or rank.get("recomputed") or rank["state"] == "failed" for rank in ranks
+    )
     if not (history or several or failed or output_failure()):
         paths.remove_history()
 
@@ -302,7 +303,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
         files=_existing(run.paths.results),
         precision=run.manifest.parameters["precision"],
-        again=_recomputed_rows(run, reporter),
+        recomputed=_recomputed_rows(run, reporter),
         missing_units=coverage.missing,
         copies=coverage.n_copies,
         rejected=coverage.rejected_paths,
@@ -346,7 +347,7 @@ def _nothing_scored(
     return f"no sequence {'was scored' if predicts else 'has a vector'}: {reasons}. {advice}."
 
 
-def _recomputed_rows(run: Run, reporter: Reporter) -> dict[str, int]:
+def _recomputed_rows(run: Run, reporter: Reporter) -> int:
     """Count the recomputed rows of the run and of its parts; an unreadable part is a warning."""
     launches = [*run.manifest.launches]
     for part in map(run.paths.part, run.paths.part_names()):
@@ -356,7 +357,7 @@ def _recomputed_rows(run: Run, reporter: Reporter) -> dict[str, int]:
         except (RunError, OSError) as error:
             reporter.warn(f"{error} Rows that its task recomputed are not counted.")
     records = (record for launch in launches for record in launch.ranks.values())
-    return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
+    return sum(record.get("recomputed", 0) for record in records)
 
 
 def _count_by_length(lengths: IntArray, viral: BoolArray) -> dict[str, tuple[int, int]]:

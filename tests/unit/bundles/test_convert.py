@@ -170,7 +170,7 @@ def test_a_write_error_is_a_clear_error(stand_ins, tmp_path):
         write_tensors(tmp_path / "none" / "x.safetensors", {"a": torch.zeros(1)})
 
 
-@pytest.mark.parametrize("command", ["parity", "embed", "import"])
+@pytest.mark.parametrize("command", ["bench", "embed", "import"])
 def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
     tmp_path, stand_ins, command, reading_here, called
 ):
@@ -178,7 +178,7 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
     path = tmp_path / "esm2_poisoned.pt"
     torch.save({"cfg": {"model": Widget()}, "model": {"x": torch.zeros(1)}}, path)
     commands = {
-        "parity": ["parity", "-e", path],
+        "bench": ["bench", "-e", path],
         "embed": ["embed", "x.fa", "-o", tmp_path / "run", "-e", path],
         "import": [
             *("bundle", "import", tmp_path / "500_model.pth"),

@@ -20,7 +20,7 @@ def test_a_length_class_is_the_next_power_of_two(length):
 
 def test_without_limits_the_first_budget_is_used():
     budget = TokenBudget(2048)
-    assert (budget(1), budget(5000), budget.known) == (2048, 2048, False)
+    assert (budget(1), budget(5000), budget.probed) == (2048, 2048, False)
 
 
 def test_a_limit_applies_to_its_length_class_and_longer_ones():
@@ -47,7 +47,7 @@ def test_budgets_are_below_failed_batches_and_never_grow_with_length(failures):
 def test_a_probed_budget_applies_to_all_lengths_unless_reduced(found, short, long):
     budget = TokenBudget(16384)
     budget.begin_with(900, found)
-    assert (budget(512), budget(513), budget.known) == (short, long, True)
+    assert (budget(512), budget(513), budget.probed) == (short, long, True)
 
 
 @given(st.integers(0, 200_000), st.integers(0, 12), st.integers(10, 17))
