@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "anndata": ("anndata",),
     "bam": ("pysam",),
-    "evaluate": ("matplotlib",),
     "models": ("torch", "tokenizers"),
     "parquet": ("pyarrow",),
     "plot": ("matplotlib",),

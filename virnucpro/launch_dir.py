@@ -3,7 +3,6 @@
 ::
 
     OUT/launch.tsv, OUT/launch.json     table of all files
-    OUT/launch.predictions.tsv          merged outputs of all files, see `MERGED_NAMES`
     OUT/launch.logs/                    output of the workers
     OUT/launch.lock                     locked by the process that runs the launch
     OUT/launch.tasks/0003-of-0008/      table, lock and logs of task 3 of 8
@@ -24,16 +23,7 @@ LOGS_NAME: Final = "launch.logs"
 LOCK_NAME: Final = "launch.lock"
 TASKS_NAME: Final = "launch.tasks"
 
-MERGED_NAMES: Final = {
-    name: f"launch.{name}"
-    for name in (
-        "predictions.tsv",
-        *(f"viruses.{kind}{end}" for kind in ("fasta", "fastq") for end in ("", ".gz")),
-    )
-}
-"""Name of the merged file for each output that is merged."""
-
-OWN_NAMES: Final = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME, *MERGED_NAMES.values()}
+OWN_NAMES: Final = {TSV_NAME, JSON_NAME, LOGS_NAME, LOCK_NAME, TASKS_NAME}
 """All names in the output folder that are not those of results of a file."""
 
 

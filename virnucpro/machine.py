@@ -8,7 +8,7 @@ from typing import Final
 
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 _CGROUPS: Final = Path("/proc/self/cgroup")
-_CPUINFO: Final = Path("/proc/cpuinfo")
+
 _MEMINFO: Final = Path("/proc/meminfo")
 _GRANTS: Final = (
     "NSLOTS",
@@ -62,15 +62,6 @@ def available_memory() -> int:
     """Return the memory in bytes that this process can allocate now without swapping."""
     fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     return min(usable_memory(), int(fields["MemAvailable"].split()[0]) * 1024)
-
-
-def cpu_flags() -> frozenset[str]:
-    """Return the feature names (flags) of the first CPU in /proc/cpuinfo; empty if not listed."""
-    for line in _CPUINFO.read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "flags":
-            return frozenset(value.split())
-    return frozenset()
 
 
 @cache  # quotas stay; an API program asks for them in each call

@@ -4,22 +4,21 @@ The worker loads the encoders once, then processes files one by one, each in its
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from virnucpro.compute.predict import run_in_process
 from virnucpro.compute.preflight import auto_precision, settled
 from virnucpro.dispatch import WorkerUnusable
 from virnucpro.encoders.base import Precision
 from virnucpro.encoders.device import is_device_failure
-from virnucpro.encoders.memory import memory_wanted
+from virnucpro.encoders.memory import PROCESS_BYTES, weight_bytes
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import InputError, RunError, UsageError
 from virnucpro.folder_lock import is_held
-from virnucpro.launch.table import OUTPUTS_KEY
 from virnucpro.launch.worker_spec import FileWorker
 from virnucpro.option import options_of
 from virnucpro.run.creation import is_finished
@@ -86,15 +85,15 @@ class Worker(FileWorker):
                 manifest = parse_manifest(run)
                 job = replace(keywords["job"], inputs=(data,))
                 if is_finished(run, manifest, settled(job, Execution(run.root), manifest)):
-                    outputs = (run.root / name for name in manifest.files)
-                    return _result(run, manifest.summary, 0, outputs)
+                    return _result(run, manifest.summary, 0)
         return None
 
     @classmethod
     def memory_bytes(cls, keywords: Mapping[str, Any]) -> int:
         """Return the memory in bytes that one CPU worker needs; `keywords` are from `prepare`."""
         job: Job = keywords["job"]
-        return memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
+        weights = weight_bytes(shapes_of(*job.encoders), job.settled_precision, "cpu")
+        return PROCESS_BYTES + weights
 
     def setup(
         self,
@@ -145,10 +144,9 @@ class Worker(FileWorker):
         A dict of: sequences and viral (numbers of sequences), also by length; rule (of the calls);
         prevalence (assumed; None without a calibrated bundle or a scored sequence); proviruses
         (number of candidates); complete (whether every row has a result), skipped (whether an
-        earlier launch computed all results), outputs (paths by name, from which a launch merges
-        some), and details. The details are: folder, units_computed, records (number by status),
-        calls (number by call), expected_false (viral calls), rows_missing, rows_quarantined, again
-        (rows recomputed at another precision), warnings.
+        earlier launch computed all results), and details. The details are: folder, units_computed,
+        records (number by status), calls (number by call), expected_false (viral calls),
+        rows_missing, rows_quarantined, recomputed (rows recomputed at fp32), warnings.
 
         Raises
         ------
@@ -175,20 +173,14 @@ class Worker(FileWorker):
                 raise WorkerUnusable(f"{self._device}: {error}") from error
             raise
         summary = replace(outcome, warnings=tuple(warnings.texts)).summary
-        found = _result(RunDirectory(folder), summary, computed, outcome.files)
-        return found | {"skipped": existed and not computed}
+        result = _result(RunDirectory(folder), summary, computed)
+        return result | {"skipped": existed and not computed}
 
 
-_RESULTS: Final = {path.name for path in RunDirectory(Path()).results}
-
-
-def _result(
-    run: RunDirectory, summary: Mapping[str, Any], computed: int, files: Iterable[Path]
-) -> dict[str, Any]:
+def _result(run: RunDirectory, summary: Mapping[str, Any], computed: int) -> dict[str, Any]:
     """Return the result of a file from the `summary` of its `Outcome`."""
-    outputs = {path.name: str(path) for path in files if path.name in _RESULTS}
     details = {"folder": str(run.root), "units_computed": computed, **summary["details"]}
-    return {**summary, OUTPUTS_KEY: outputs, "details": details}
+    return {**summary, "details": details}
 
 
 class _Warnings(Reporter):

@@ -21,7 +21,7 @@ from virnucpro.durable import (
 from virnucpro.folder_lock import is_held
 from virnucpro.joined import members
 
-_LOGS = ("rank-*.log", "rank-*.jsonl", "coordinator.*")
+_LOGS = ("rank-*.log", "coordinator.log")
 EXTRACTS = ("viral", "ambiguous", "non-viral", "not_scored")
 """Calls whose sequences can be written as FASTA or FASTQ."""
 
@@ -74,8 +74,6 @@ class RunDirectory:
         run/segments.bin                all segments of a complete run, in place of their files
         run/logs/rank-0003.log          output and event log of worker 3
         run/logs/coordinator.log        event log of the coordinator: starts, failures, restarts
-        run/logs/*.jsonl                the same event logs as JSON, with --log-format json
-        run/budgets.json                largest batch per device that fits in memory
         run/virnucpro*_mqc.json         report of the tables for MultiQC
 
         run/tasks/0007.1c9e03ab/        attempt of task 7: launches, shards and logs as above
@@ -99,7 +97,7 @@ class RunDirectory:
         self.segments_file = self.machine / "segments.bin"
         self.run_json = self.machine / _RUN_JSON
         self.status_json = self.machine / "status.json"
-        self.budgets = self.machine / "budgets.json"
+        self.coordinator_log = self.logs / "coordinator.log"
         self.predictions = root / "predictions.tsv"
         self.windows = self.tracks / "windows.tsv"
         self.sequences = root / "sequences.tsv"
@@ -145,7 +143,7 @@ class RunDirectory:
             self.quarantine,
         )
         self._files = (
-            *(self.run_json, self.status_json, self.budgets, self.segments_file),
+            *(self.run_json, self.status_json, self.segments_file),
             *(*self.tables, self.embeddings),
             *(self.npy, self.npy_items, self.parquet, self.h5ad),
             *self.reports,
@@ -179,11 +177,6 @@ class RunDirectory:
     def log(self, rank: int) -> Path:
         """Return the path of the log of `rank`, such as ``logs/rank-0003.log``."""
         return self.logs / f"rank-{rank:04d}.log"
-
-    def steps(self, rank: int | None, suffix: str) -> Path:
-        """Return the path of the event log of `rank`, or of the coordinator if `rank` is None."""
-        name = "coordinator" if rank is None else self.log(rank).stem
-        return self.logs / f"{name}.{suffix}"
 
     def segments(self) -> list[tuple[int, Path]]:
         """Return unit and path of each segment, sorted by unit, then path.

@@ -3,15 +3,15 @@
     python scripts/bench/dispatch.py [--tasks N] [--large N] [--repeat N] [--workers N] [NAME ...]
 
 Peers that are not installed are omitted. Columns: ``first`` is the time to the first result with
-one task per worker. The throughputs are medians without that time. ``ahead`` is the number of tasks
-taken from the generator but not yet returned to a slow consumer. ``killed`` is the number of
-answers to 20 tasks of which one kills its worker, and how the pool ends.
+one task per worker. The throughputs, of tasks of 1 ms and of results of 1 MB, are medians without
+that time. ``ahead`` is the number of tasks taken from the generator but not yet returned to a slow
+consumer. ``killed`` is the number of answers to 20 tasks of which one kills its worker, and how the
+pool ends.
 """
 
 import argparse
 import math
 import os
-import resource
 import signal
 import statistics
 import subprocess
@@ -30,6 +30,7 @@ from virnucpro.dispatch.ui import RichDispatcher
 MEGABYTE = b"x" * (1 << 20)
 KILLED_LIMIT_S = 10
 SLOW_TASKS = 20_000
+BRIEF_S = 0.001
 POISON = 7
 
 
@@ -38,8 +39,16 @@ def echo(task: int) -> int:
     return task
 
 
+def brief(task: int) -> int:
+    """Compute for a millisecond."""
+    end = time.perf_counter() + BRIEF_S
+    while time.perf_counter() < end:
+        pass
+    return task
+
+
 def megabyte(task: int) -> bytes:
-    """Return a large result, new for each task: pickle copies an object of a batch once."""
+    """Return a large result, new for each task."""
     return task.to_bytes(8) + MEGABYTE
 
 
@@ -50,7 +59,7 @@ def poisoned(task: int) -> int:
     return task
 
 
-FUNCTIONS = {"echo": echo, "first": echo, "megabyte": megabyte, "poisoned": poisoned}
+FUNCTIONS = {"echo": echo, "brief": brief, "megabyte": megabyte, "poisoned": poisoned}
 
 
 class Caller(BaseWorker):
@@ -94,7 +103,7 @@ def executor(
     from multiprocessing import get_context  # noqa: PLC0415 - one engine a process
 
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for result in pool.map(FUNCTIONS[name], tasks, chunksize=_chunk(name)):
+        for result in pool.map(FUNCTIONS[name], tasks):
             consume(result)
 
 
@@ -103,7 +112,7 @@ def pool(name: str, tasks: Iterable[int], workers: int, consume: Callable[[objec
     from multiprocessing import get_context  # noqa: PLC0415 - one engine a process
 
     with get_context("spawn").Pool(workers) as processes:
-        for result in processes.imap_unordered(FUNCTIONS[name], tasks, chunksize=_chunk(name)):
+        for result in processes.imap_unordered(FUNCTIONS[name], tasks):
             consume(result)
 
 
@@ -116,7 +125,7 @@ def mpire(name: str, tasks: Iterable[int], workers: int, consume: Callable[[obje
             FUNCTIONS[name],
             tasks,
             iterable_len=length_hint(tasks, SLOW_TASKS),
-            chunk_size=_chunk(name),
+            chunk_size=1,
         )
         for result in found:
             consume(result)
@@ -131,7 +140,7 @@ def pebble(
     from pebble import ProcessPool  # noqa: PLC0415 - may be missing
 
     with ProcessPool(workers, context=get_context("spawn")) as processes:
-        results = processes.map(FUNCTIONS[name], tasks, chunksize=_chunk(name)).result()
+        results = processes.map(FUNCTIONS[name], tasks).result()
         for result in results:
             consume(result)
 
@@ -154,7 +163,7 @@ def ray(name: str, tasks: Iterable[int], workers: int, consume: Callable[[object
 
     ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     with Pool(workers) as processes:
-        for result in processes.imap_unordered(FUNCTIONS[name], tasks, chunksize=_chunk(name)):
+        for result in processes.imap_unordered(FUNCTIONS[name], tasks):
             consume(result)
     ray.shutdown()
 
@@ -164,14 +173,9 @@ def dask(name: str, tasks: Iterable[int], workers: int, consume: Callable[[objec
     from distributed import Client, as_completed  # noqa: PLC0415 - may be missing
 
     with Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
-        futures = client.map(FUNCTIONS[name], list(tasks), pure=False, batch_size=_chunk(name))
+        futures = client.map(FUNCTIONS[name], list(tasks), pure=False)
         for _, result in as_completed(futures, with_results=True):
             consume(result)
-
-
-def _chunk(name: str) -> int:
-    """Group tiny tasks; the first ones stay single, so that every worker starts."""
-    return 64 if name == "echo" else 1
 
 
 ENGINES: dict[str, Engine] = {
@@ -190,9 +194,6 @@ PEERS = {"mpire": "mpire", "pebble": "pebble", "joblib": "joblib"} | {
     "dask": "distributed",
 }
 """Modules of the optional engines."""
-
-MOST_TASKS = {"ray": 50_000, "dask": 3_000}
-"""Number of tiny tasks for engines below 100,000 tasks/s."""
 
 
 class Watch:
@@ -266,18 +267,13 @@ def answer_poisoned(engine: str) -> None:
 def report(engine: str, options: argparse.Namespace) -> None:
     """Print one engine's line."""
     run, workers, repeat = ENGINES[engine], options.workers, range(options.repeat)
-    most = MOST_TASKS.get(engine, options.tasks)
-    start = statistics.median(measure(run, "first", workers, workers).first for _ in repeat)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    tiny = [measure(run, "echo", min(options.tasks, most), workers).rate(start) for _ in repeat]
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    large = [
-        measure(run, "megabyte", min(options.large, most), workers).rate(start) for _ in repeat
-    ]
-    ahead = measure(run, "echo", min(SLOW_TASKS, most), workers, pause=1e-4).ahead
+    start = statistics.median(measure(run, "echo", workers, workers).first for _ in repeat)
+    short = [measure(run, "brief", options.tasks, workers).rate(start) for _ in repeat]
+    large = [measure(run, "megabyte", options.large, workers).rate(start) for _ in repeat]
+    ahead = measure(run, "echo", SLOW_TASKS, workers, pause=1e-4).ahead
     print(
-        f"| {engine} | {start:.2f} s | {statistics.median(tiny):,.0f} "
-        f"| {statistics.median(large):,.0f} | {ahead:,} | {grown:.0f} MB | {killed(engine)} |",
+        f"| {engine} | {start:.2f} s | {statistics.median(short):,.0f} "
+        f"| {statistics.median(large):,.0f} | {ahead:,} | {killed(engine)} |",
         flush=True,
     )
 
@@ -286,7 +282,7 @@ def main() -> None:
     """Measure the selected engines."""
     parser = argparse.ArgumentParser(description="Compare the dispatcher with other pools.")
     parser.add_argument("names", nargs="*", help=f"engines: {', '.join(ENGINES)}; default: all")
-    parser.add_argument("--tasks", type=int, default=1_000_000, help="number of tiny tasks")
+    parser.add_argument("--tasks", type=int, default=4_000, help="number of tasks of 1 ms")
     parser.add_argument("--large", type=int, default=2_000, help="number of results of 1 MB")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
@@ -299,8 +295,8 @@ def main() -> None:
     if options.one:
         report(options.one, options)
         return
-    print("| engine | first | tiny tasks/s | 1 MB results/s | ahead | memory | killed: of 20 |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("| engine | first | 1 ms tasks/s | 1 MB results/s | ahead | killed: of 20 |")
+    print("|---|---|---|---|---|---|", flush=True)
     for name in options.names or ENGINES:
         if name not in PEERS or find_spec(PEERS[name]) is not None:
             # One process each: no engine inherits another's memory.

@@ -88,18 +88,16 @@ def take_turns(
 def run_once(fasta: Path, outdir: Path) -> dict[str, float]:
     """Predict; return the seconds of all stages."""
     command = [sys.executable, "-m", "virnucpro", "predict", fasta, "-o", outdir, "--embeddings"]
-    command += ["--devices", "cpu:1", "--threads", "1", "--log-format", "json", "--quiet"]
-    command += ["--bundle", "mini-deep", "--no-fallback"]
+    command += ["--devices", "cpu:1", "--threads", "1", "--quiet", "--bundle", "mini-deep"]
     seconds, _ = measured(command)
     run = RunDirectory(outdir)
     manifest = read_manifest(run)
     ranks = manifest.launches[0].seconds["ranks"]
-    moments = {
-        event["event"]: datetime.fromisoformat(event["time"]).timestamp()
-        for event in map(json.loads, run.steps(0, "jsonl").read_text().splitlines())
-    }
-    load = moments["loaded"] - moments["started"]
-    loop = moments["finished"] - moments["loaded"]
+    started, loaded, *_, finished = (
+        datetime.fromisoformat(line.split()[0]).timestamp()
+        for line in run.log(0).read_text().splitlines()
+    )
+    load, loop = loaded - started, finished - loaded
     stages = {
         "load": load,
         "loop": loop,

@@ -22,9 +22,9 @@ from virnucpro.encoders.device import dtype_of
 from virnucpro.encoders.encoder import TorchEncoder
 from virnucpro.encoders.esm2.config import Esm2Config
 from virnucpro.encoders.registry import config_of, load_encoder
-from virnucpro.lab.validation.options import ParityOptions
+from virnucpro.lab.validation.options import BenchOptions
 from virnucpro.lab.validation.parity import (
-    VectorAgreement,
+    Agreement,
     compare_vectors,
     encode_all,
     measure_parity,
@@ -49,13 +49,12 @@ def check_parity(setting: Setting, recorder: Recorder) -> None:
     n = setting.sizes.parity_items
     for precision in ("fp32", "fp16", "bf16"):
         recorder.step(f"mini-deep, {precision}")
-        options = ParityOptions(
+        options = BenchOptions(
             bundle="mini-deep", device=setting.device, precision=precision, n_sequences=n
         )
-        parity = measure_parity(options)
-        for agreement in parity.encoders:
+        for agreement in measure_parity(options):
             _record(recorder, agreement, f"{precision} against cpu fp32, one by one")
-        recorder.require(parity.agrees, f"mini-deep, {precision}: {parity}")
+            recorder.require(agreement.agrees, f"mini-deep, {precision}: {agreement}")
     torch.set_num_threads(_threads(setting))
     names = (setting.sizes.nucleotide, *setting.sizes.proteins)
     specs = [random_encoder(setting.work, name) for name in names]
@@ -91,9 +90,9 @@ def _compare(
     recorder.require(agreement.agrees, f"{what}: {agreement}")
 
 
-def _record(recorder: Recorder, agreement: VectorAgreement, what: str) -> None:
+def _record(recorder: Recorder, agreement: Agreement, what: str) -> None:
     recorder.figure(
-        f"{agreement.encoder} {what}",
+        f"{agreement.what} {what}",
         least_cosine=agreement.least_cosine,
         largest_shift=agreement.largest_shift,
         largest_error=agreement.largest_error,

@@ -178,7 +178,7 @@ def _computing_worker(run: Path, process: subprocess.Popen[bytes]) -> int:
 
 
 def check_memory(setting: Setting, recorder: Recorder) -> None:
-    """Fill the device: batches must shrink, the budget persist, a long row be quarantined."""
+    """Fill the device: batches must shrink, a long row be quarantined."""
     sizes = setting.sizes
     encoder = f"{random_bundle(setting.work, sizes.nucleotide, sizes.proteins[0])}/protein"
     proteins = synthetic_items(sizes.proteins_in_memory, "50-1000")["protein"]
@@ -193,13 +193,15 @@ def check_memory(setting: Setting, recorder: Recorder) -> None:
     command = ["embed", longer, "-e", encoder, "-o", full, *_options(setting, 1)]
     virnucpro(setting, command, environment, _PARTIAL)
     del held
-    budgets = [*json.loads((full / "run" / "budgets.json").read_text())["devices"].values()]
-    limits = [n for one in budgets for key, n in one.items() if key.rpartition("/")[2].isdigit()]
+    batches = [
+        json.loads((run / "run" / "run.json").read_text())["launches"][0]["ranks"]["0"]["batches"]
+        for run in (plain, full)
+    ]
     quarantined = (full / "quarantine.tsv").read_text().splitlines()[1:]
     cosine = _least_cosine(plain, full, len(proteins))
-    recorder.figure("memory", least_budget=min(limits, default=None), least_cosine=cosine)
+    recorder.figure("memory", batches=batches[1], least_cosine=cosine)
     recorder.figure("memory", quarantined=len(quarantined))
-    recorder.require(bool(limits), f"no smaller budget was kept: {budgets}")
+    recorder.require(batches[1] > batches[0], f"batches did not shrink: {batches}")
     expected = len(quarantined) == 1 and "out_of_memory" in quarantined[0]
     recorder.require(expected, f"quarantined: {quarantined}")
     recorder.require(cosine > 0.9999, f"vectors differ with little memory: cosine {cosine:.6f}")
@@ -286,7 +288,7 @@ def _run_command(setting: Setting, run: Path, ranks: int) -> list[str | Path]:
 def _predict(
     setting: Setting, fasta: Path, bundle: Path, run: Path, ranks: int
 ) -> list[str | Path]:
-    command = ["predict", fasta, "-b", bundle, "--no-fallback", "--published-files", "-o", run]
+    command = ["predict", fasta, "-b", bundle, "--published-files", "-o", run]
     return [*command, *_options(setting, ranks)]
 
 

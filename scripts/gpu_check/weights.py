@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from gpu_check.random_weights import write_random_encoder
 from safetensors.numpy import save_file
 
 from virnucpro.bundles.bundle import open_bundle, save_bundle
 from virnucpro.bundles.manifest import Bundle, encoder_entry
 from virnucpro.classifier.head import head_shapes
 from virnucpro.encoders.base import EncoderSpec
-from virnucpro.encoders.weights.random_weights import write_random_encoder
 
 
 def random_encoder(work: Path, name: str) -> EncoderSpec:

@@ -207,7 +207,7 @@ def _popen(campaign: Campaign, log: Path, words: Sequence[str]) -> subprocess.Po
 def _job(campaign: Campaign, run: RunDirectory) -> list[str]:
     words = [str(campaign.fasta), "-o", str(run.root), "--bundle", campaign.bundle]
     words += ["--embeddings", "fp16"]
-    words += ["--no-fallback", "--published-files"] if campaign.bundle == "mini-deep" else []
+    words += ["--published-files"] if campaign.bundle == "mini-deep" else []
     return words
 
 

@@ -20,15 +20,22 @@ class OfMain(BaseWorker):
         return data * self.factor
 
 
-def announce(task_id, pid, worker_id):
-    print(pid[2], flush=True)
+pids = set()
 
 
-def busy():
-    yield ("whoami",)
-    yield ("whoami",)
+def announce(task_id, result, worker_id):
+    """Print the process ids of the workers, each once."""
+    if result[2] not in pids:
+        pids.add(result[2])
+        print(result[2], flush=True)
+
+
+def busy(task=("sleep", 60)):
+    """Yield tasks until both workers have run one, then long ones."""
+    while len(pids) < 2:
+        yield ("whoami",)
     while True:
-        yield ("sleep", 60)
+        yield task
 
 
 def wait(_folder):
@@ -36,13 +43,7 @@ def wait(_folder):
 
 
 def wait_deaf(_folder):
-    def tasks():
-        yield ("whoami",)
-        yield ("whoami",)
-        while True:
-            yield ("hang_deaf",)
-
-    Dispatcher(Worker, [0, 1]).run(tasks(), announce)
+    Dispatcher(Worker, [0, 1]).run(busy(("hang_deaf",)), announce)
 
 
 def interrupt(folder):

@@ -11,7 +11,6 @@ from multiprocessing import parent_process
 from pathlib import Path
 
 from virnucpro.dispatch import BaseWorker, WorkerUnusable
-from virnucpro.dispatch import worker_main as dispatch_serving
 from virnucpro.runtime.messages import WorkerChannel
 
 
@@ -282,7 +281,13 @@ class DiesWhenSetUp(Worker):
 
     def setup(self, gpu_id, seed, **keywords):
         super().setup(gpu_id, seed, **keywords)
-        dispatch_serving.unpack = lambda _frame: self.kill()
+        receive = WorkerChannel.receive
+
+        def die_instead(channel):
+            receive(channel)
+            self.kill()
+
+        WorkerChannel.receive = die_instead
 
 
 class CleanupFails(Worker):

@@ -14,7 +14,7 @@ from samples import random_records
 from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 
-DEEP = ["--bundle", "mini-deep", "--no-fallback"]
+DEEP = ["--bundle", "mini-deep"]
 MINI_DEEP = Path(__file__).parents[2] / "virnucpro" / "bundles" / "mini-deep"
 INTERRUPTED = Path(__file__).parents[1] / "data" / "interrupted.py"
 

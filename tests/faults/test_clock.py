@@ -11,7 +11,7 @@ from virnucpro.runtime.status import Death, WorkerState, WorkerStatus, after_exi
 PACKAGE = Path(virnucpro.__file__).parent
 SETTABLE = {"time.time", "time.time_ns", "time.localtime", "time.ctime", "datetime.today"}
 LABELS = {"compute/rank_launch.py", "run/creation.py", "runtime/events.py"}
-LABELS |= {"report/html/content.py", "lab/training/report.py"}
+LABELS |= {"report/html/content.py"}
 """Functions that write the time of an event for people."""
 
 

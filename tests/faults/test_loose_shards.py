@@ -176,7 +176,7 @@ def test_an_output_that_is_not_a_regular_file_is_refused(kind, undisturbed, tmp_
 @pytest.mark.parametrize(
     "name",
     [
-        *("predictions.tsv", "run/run.json", "run/budgets.json", "run/run.lock", "run/index/new"),
+        *("predictions.tsv", "run/run.json", "run/run.lock", "run/index/new"),
         *("run/logs/embeddings.h5", "run/new.h5", "tracks/windows.tsv", "tracks/new.h5"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Row 8: out of memory. Batches are split, budgets are stored, too large rows quarantined."""
+"""Row 8: out of memory. Batches are split, too large rows quarantined."""
 
 import os
 from collections import Counter
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from virnucpro.encoders.encoder import TorchEncoder
-from virnucpro.joined import remove
 from virnucpro.run_dir import RunDirectory
 
 
@@ -15,9 +14,10 @@ from virnucpro.run_dir import RunDirectory
 def memory_of(tmp_path, monkeypatch, one_process):
     """Return a function that limits the memory of the encoders of some views to `room` tokens.
 
-    It returns a list of the attempts: encoder and tokens.
+    Sequences of 64 tokens must fit. It returns a list of the attempts: encoder and tokens.
     """
     encode, attempts = TorchEncoder.encode, []
+    monkeypatch.setattr("virnucpro.compute.rank_encoder._ORDINARY_TOKENS", 64)
 
     def limit(room, views=("nucleotide", "protein")):
         def limited(self, batch):
@@ -33,24 +33,16 @@ def memory_of(tmp_path, monkeypatch, one_process):
     return limit
 
 
-def test_batches_that_do_not_fit_are_split_and_the_budget_is_remembered(
+def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(
     few_fasta, deep, called, memory_of, tmp_path, undisturbed_deep, difference_of
 ):
     attempts, run = memory_of(512), RunDirectory(tmp_path / "run")
     command = ("predict", few_fasta, "-o", run.root, "--devices", "cpu:1", *deep)
     called(*command, code=0)
     assert difference_of(undisturbed_deep, run.root) == []
-    before = attempts.copy()
-    failed = Counter(name for name, tokens in before if tokens > 512)
+    failed = Counter(name for name, tokens in attempts if tokens > 512)
     # From a budget of 2,048: the first batch and its two halves, once for each length class.
     assert all(3 <= failed[name] <= 9 for name in ("mini-dnabert-s", "mini-esm2")), failed
-    for _, segment in run.segments()[:2]:
-        remove(segment)
-    called(*command, "--resume", code=0)
-    assert difference_of(undisturbed_deep, run.root) == []
-    again = attempts[len(before) :]
-    assert again
-    assert max(tokens for _, tokens in again) <= 512
 
 
 @pytest.mark.slow  # test_row_embedder.py shows it without a run
@@ -116,7 +108,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     virnucpro, called, one_process, monkeypatch, tmp_path, tables
 ):
-    """Another process takes memory for a while: the rank fails; its restart reads the sizes."""
+    """Another process takes memory for a while: the rank fails, and so does its restart."""
     (tmp_path / "sitecustomize.py").write_text(MEMORY_FILLS_UP.format(full=str(tmp_path / "full")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     fasta, run = tmp_path / "in.fa", RunDirectory(tmp_path / "run")
@@ -125,7 +117,7 @@ def test_rows_that_have_fitted_are_not_quarantined_when_memory_fills_up(
     fasta.write_text("".join(f">p{i}\n{letters[:n]}\n" for i, n in enumerate(lengths)))
     command = ("embed", fasta, "-e", "mini/nucleotide", "-o", run.root, "--devices", "cpu:1")
     done = virnucpro(*command, "--max-restarts", "1", code=2)
-    assert "rows of up to 600 tokens fitted" in done.stderr
+    assert "tokens does not fit into the memory for " in done.stderr
     assert not (run.root / "quarantine.tsv").exists()
     assert len(tables(run.root / "missing.tsv")) > 0
     called(*command, "--resume", code=0)

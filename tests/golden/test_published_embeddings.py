@@ -52,7 +52,7 @@ def test_embeddings_have_the_published_order_and_shape(shared, published, called
     folder = shared / "reference" / "published-tool"
     done = called(
         *("predict", folder / "test_with_orfs.fa", "-o", tmp_path / "run", "-q"),
-        *("--bundle", "mini-deep", "--no-fallback", "--embeddings", "fp32", "--devices", "cpu:1"),
+        *("--bundle", "mini-deep", "--embeddings", "fp32", "--devices", "cpu:1"),
     )
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "run" / "embeddings.h5") as file:

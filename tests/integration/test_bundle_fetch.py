@@ -132,7 +132,6 @@ def test_vectors_and_scores_equal_those_of_the_published_modules(
     records = {"long": texts[0][:1000], "short": texts[1][:480], "tiny": texts[1][480:520]}
     fasta.write_text("".join(f">{name}\n{bases}\n" for name, bases in records.items()))
     arguments = ["--bundle", "virnucpro-500", "--devices", "cpu:1", "--precision", "fp32", "-q"]
-    arguments += ["--no-fallback"]
     assert main(["predict", str(fasta), "-o", str(run), "--embeddings", "fp32", *arguments]) == 0
     index = SequenceIndex.open(run / "run" / "index")
     names = index.item_names(np.arange(index.n_items))

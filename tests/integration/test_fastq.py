@@ -1,10 +1,8 @@
 """Sequences of FASTQ inputs are written as FASTQ."""
 
 import gzip
-import json
 import random
 import re
-import shutil
 
 import dnaio
 import pytest
@@ -132,25 +130,3 @@ def test_fasta_among_the_inputs_or_force_gives_fasta(run, inputs, small_fasta):
     assert sequences(run).keys() == {"not_scored.fasta"}
     assert not SequenceIndex.open(run / "run" / "index").has_qualities
     assert main(["verify", str(run)]) == 0
-
-
-def test_a_launch_merges_both_forms(inputs, small_fasta, tmp_path):
-    source = tmp_path / "in"
-    source.mkdir()
-    for path in (*inputs, small_fasta):
-        shutil.copy(path, source)
-    words = ["launch", "--devices", "cpu:1", "--input-dir", str(source)]
-    words += ["-o", str(tmp_path / "out")]
-    assert main([*words, "--pattern", "*", "-q"]) == 0
-    out = tmp_path / "out"
-    results = json.loads((out / "launch.json").read_text())
-    assert results
-    runs = [out / "a b.fq", out / "again.fastq.gz"]
-    for name, sources in (("viruses.fastq", runs), ("viruses.fasta", [out / "small.fa"])):
-        with dnaio.open(out / f"launch.{name}") as merged:
-            found = [(one.name.partition("|")[2], one.sequence) for one in merged]
-        wanted = []
-        for run in sources:
-            with dnaio.open(run / name) as own:
-                wanted += [(one.name, one.sequence) for one in own]
-        assert found == wanted

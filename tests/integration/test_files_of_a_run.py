@@ -186,7 +186,6 @@ def rows_of(out, tables):
 
 def test_a_finished_launch_starts_no_worker(samples, out, called, tables):
     first = json.loads((out / "launch.json").read_text())["files"]
-    merged = (out / "launch.predictions.tsv").read_bytes()
     shutil.rmtree(out / "launch.logs")
     called(*launch(samples, out), code=0)
     assert not (out / "launch.logs").exists()
@@ -196,9 +195,7 @@ def test_a_finished_launch_starts_no_worker(samples, out, called, tables):
     for file in (*first, *again):
         for passing in ("folder", "units_computed"):
             del file["result"]["details"][passing]
-        del file["result"]["outputs"]
     assert [file["result"] for file in again] == [file["result"] for file in first]
-    assert (out / "launch.predictions.tsv").read_bytes() == merged
 
 
 def edited(samples, out):

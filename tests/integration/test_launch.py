@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import random
-import re
 import signal
 import subprocess
 import time
@@ -72,17 +71,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     assert "6 files: 4 done, 2 failed" in first.stderr
     assert not (out / "text.fa").exists()
 
-    # The rows of all files in one table, each with its file.
-    merged = tables(out / "launch.predictions.tsv")
     done = [name for name, row in rows.items() if row["status"] == "done"]
-    wanted = [row for name in done for row in tables(out / name / "predictions.tsv")]
-    assert [{**row, "file": ""} for row in merged] == [{**row, "file": ""} for row in wanted]
-    assert {row["file"] for row in merged} == {*done}
-    merged_text = (out / "launch.viruses.fasta").read_text()
-    viruses_of = [
-        (out / name / "viruses.fasta").read_text().replace(">", f">{name}|") for name in done
-    ]
-    assert merged_text == "".join(viruses_of)
     assert {rows[name]["proviruses"] for name in done} == {"0"}
 
     for name in done:
@@ -109,7 +98,7 @@ def test_a_launch_reports_broken_files_and_predicts_the_others(
     (folder / "a.fa").write_text(fasta(9, 5))
     (folder / "text.fa").write_text(fasta(5, 3))
     capsys.readouterr()
-    again = called(*command, "--devices", "cpu:1", "--resume", "-q")
+    again = called(*command, "--devices", "cpu:1", "-q")
     (folder / "a.fa").write_text(kept)
     assert again.returncode == 2
     assert again.stdout == ""
@@ -317,7 +306,6 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         return capsys.readouterr().err
 
     assert advice("InputError: a.fa: empty", "") == ""
-    assert "ulimit -n" in advice("OSError: [Errno 24] Too many open files: 'a.fa'")
     printed = advice(
         "worker 1 was killed by SIGSEGV. The worker was running this task (attempt 3)."
     )
@@ -333,7 +321,6 @@ def test_predict_is_advised_for_a_file_that_kills_its_worker(tmp_path, capsys):
         (["--pattern", "*.nothing"], 1, "no file matches"),
         (["--worker", f"{WORDS}:WordStatistics", "--bundle", "mini"], 64, "--set"),
         (["--worker", f"{WORDS}:WordStatistics", "--fdr", "0.1"], 64, "--set"),
-        (["--worker", f"{WORDS}:WordStatistics", "--no-fallback"], 64, "--set"),
         (["--worker", f"{WORDS}:WordStatistics", "--set", "nonsense=1"], 1, "shortest"),
     ],
 )
@@ -401,24 +388,17 @@ def test_three_samples_with_the_contig_names_of_megahit_have_unique_ids(tmp_path
     command = ["launch", "--input-dir", str(source)]
     assert main([*command, "--pattern", "**/*.fa", "-o", str(out), *options]) == 0
     assert main(["predict", *map(str, files), "-o", str(joined), *options]) == 0
-    runs = {f"{file.parent.name}_final.contigs": out / file.relative_to(source) for file in files}
-    own = [f"{sample}|{name}" for sample, run in runs.items() for name in ids_of(run / VIRUSES)]
-    assert len(set(own)) == len(own) > len({name.partition("|")[2] for name in own})
-    assert ids_of(out / f"launch.{VIRUSES}") == own
-    headers = (out / f"launch.{VIRUSES}").read_text()
-    fields = {*re.findall(" name=(.*) length=.* file=(.*) record=(.*)", headers)}
-    table = (out / "launch.predictions.tsv").read_text()
-    rows = [line.split("\t") for line in table.splitlines()]
-    assert len(fields) == len(own)
-    assert fields <= {(row[0], *row[16:18]) for row in rows}
-    found = ids_of(joined / VIRUSES)
-    assert len(set(found)) == len(found)
-    assert {name.partition("|")[0] for name in found} == {*runs}
+    samples = {f"{file.parent.name}_final.contigs" for file in files}
+    ids_in_joined = ids_of(joined / VIRUSES)
+    assert len(set(ids_in_joined)) == len(ids_in_joined)
+    assert {name.partition("|")[0] for name in ids_in_joined} == samples
     assert main(["rescore", str(joined), "--threshold", "0", "-q"]) == 0
-    assert {*found} < {*ids_of(joined / VIRUSES)}
+    assert {*ids_in_joined} < {*ids_of(joined / VIRUSES)}
 
     on_top = {path.name for path in joined.iterdir()}
     assert on_top == {"predictions.tsv", VIRUSES, "regions.tsv", "report.html", "tracks", "run"}
-    assert {path.name for path in runs["s1_final.contigs"].iterdir()} == on_top - {"report.html"}
+    assert {path.name for path in (out / files[0].relative_to(source)).iterdir()} == on_top - {
+        "report.html"
+    }
     tracks = {path.name for path in (joined / "tracks").iterdir()}
     assert tracks == {"windows.tsv", "regions.bed", "regions.gff3", "scores.bedgraph"}

@@ -14,7 +14,6 @@ from virnucpro.cli.main import main
 pytestmark = pytest.mark.usefixtures("one_process")
 
 DEEP = ("--bundle", "mini-deep")
-FRAMES_ALONE = (*DEEP, "--no-fallback")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def undisturbed(undisturbed_with):
     return undisturbed_with()
 
 
-@pytest.mark.parametrize("options", [(), DEEP, FRAMES_ALONE])
+@pytest.mark.parametrize("options", [(), DEEP])
 def test_every_record_has_one_row_in_input_order(options, undisturbed_with, small_fasta, tables):
     undisturbed = undisturbed_with(*options)
     names = [
@@ -52,12 +51,12 @@ def test_every_record_has_one_row_in_input_order(options, undisturbed_with, smal
     assert by_name["one_base"]["status"] == "too_short"
     assert by_name["empty"]["status"] == "too_short"
     assert by_name["all_n"]["status"] == "ambiguous_bases"
-    stops = ("no_open_frame", "NA") if options == FRAMES_ALONE else ("scored", "composition")
+    stops = ("scored", "composition")
     assert (by_name["stops"]["status"], by_name["stops"]["evidence"]) == stops
     # a quarter of the bases of some_n is unknown: its windows are scored, as it has no better ones
     scored = [row for row in rows if row["seq_name"].startswith(("open", "repeat", "some_n"))]
     assert {row["status"] for row in scored} == {"scored"}
-    frames = {"frames", "both"} if options == DEEP else {"frames"}
+    frames = {"frames", "both", "composition"}
     assert {row["evidence"] for row in scored} <= (frames if options else {"composition"})
     assert all(row["call"] in {"viral", "non-viral", "ambiguous"} for row in scored)
     assert all(row["call"] == "not_scored" for row in rows if row["status"] != "scored")
@@ -65,11 +64,12 @@ def test_every_record_has_one_row_in_input_order(options, undisturbed_with, smal
 
 
 def test_embeddings_are_in_input_order_with_names(undisturbed_with):
-    undisturbed = undisturbed_with(*FRAMES_ALONE)
+    undisturbed = undisturbed_with(*DEEP)
     lines = (undisturbed / "prediction_results.txt").read_text().splitlines()[1:]
     with h5py.File(undisturbed / "embeddings.h5") as file:
-        names = [name.decode() for name in file["sequence_ids"][:]]
-        vectors = file["embeddings"][:]
+        names = file["sequence_ids"].asstr()[:]
+        is_frame = np.array([not name.endswith("W") for name in names])
+        names, vectors = names[is_frame].tolist(), file["embeddings"][:][is_frame]
     assert names == [line.split("\t")[0] for line in lines]
     assert vectors.shape[0] == len(names)
     assert np.isfinite(vectors).all()
@@ -78,17 +78,12 @@ def test_embeddings_are_in_input_order_with_names(undisturbed_with):
     assert (vectors[repeated[0]] == vectors[repeated[1]]).all()
 
 
-def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_with, tables):
-    both, alone, mini = (
-        undisturbed_with(*options) / "tracks" / "windows.tsv"
-        for options in (DEEP, FRAMES_ALONE, ())
-    )
+def test_the_fallback_scores_the_windows_without_a_frame(undisturbed_with, tables):
+    deep, mini = (undisturbed_with(*options) for options in (DEEP, ()))
+    windows = [run / "tracks" / "windows.tsv" for run in (deep, mini)]
     added = 0
-    for one, frames, whole in zip(tables(both), tables(alone), tables(mini), strict=True):
-        if frames["status"] == "scored":
-            assert float(one.pop("score")) == pytest.approx(float(frames.pop("score")), abs=2e-4)
-            assert one["call"] == frames["call"]
-            assert (one["n_items"], one["evidence"]) == (frames["n_items"], "frames")
+    for one, whole in zip(*map(tables, windows), strict=True):
+        if one["evidence"] == "frames":
             continue
         assert (one["score"], one["call"], one["evidence"]) == (
             (whole["score"], whole["call"], "composition")
@@ -97,27 +92,12 @@ def test_a_fallback_changes_nothing_but_the_windows_without_a_frame(undisturbed_
         )
         added += whole["status"] == "scored"
     assert added
-    for name in ("prediction_results.txt", "prediction_results_highestscore.csv"):
-        published, expected = (
-            [line.split("\t") for line in (run.parent.parent / name).read_text().splitlines()]
-            for run in (both, alone)
-        )
-        assert [row[:2] for row in published] == [row[:2] for row in expected]
-        numbers = [
-            np.array([row[2:] for row in table[1:]], float) for table in (published, expected)
-        ]
-        np.testing.assert_allclose(*numbers, rtol=0, atol=2e-4)
-    vectors, names = {}, {}
-    for run in (both, alone):
-        with h5py.File(run.parent.parent / "embeddings.h5") as file:
-            names[run] = file["sequence_ids"].asstr()[:]
-            vectors[run] = file["embeddings"][:]
-    whole = np.array([name.endswith("W") for name in names[both]])
-    assert whole.sum() == added
-    assert np.isnan(vectors[both]).all(axis=1).tolist() == whole.tolist()
-    assert main(["verify", str(both.parent.parent)]) == 0
-    assert names[both][~whole].tolist() == names[alone].tolist()
-    np.testing.assert_allclose(vectors[both][~whole], vectors[alone], atol=2e-3)
+    with h5py.File(deep / "embeddings.h5") as file:
+        names, vectors = file["sequence_ids"].asstr()[:], file["embeddings"][:]
+    fallback = np.array([name.endswith("W") for name in names])
+    assert fallback.sum() == added
+    assert np.isnan(vectors).all(axis=1).tolist() == fallback.tolist()
+    assert main(["verify", str(deep)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ EXAMPLE = "tests/data/example.fa"
 ENCODERS = {"torch", "esm", "transformers", "tokenizers"}
 NOTHING = ENCODERS | {"h5py", "numpy", "safetensors", "xopen", "rich", "pynvml"}
 COMMANDS = [
-    *("predict", "embed", "parity", "bench", "frames", "status", "verify", "aggregate"),
+    *("predict", "embed", "bench", "frames", "status", "verify", "aggregate"),
     *("submit", "cite", "completion"),
     *("rescore", "report", "plot", "train", "evaluate", "launch"),
     *("bundle", "bundle fetch", "bundle verify"),
@@ -40,13 +40,12 @@ CASES = {
     "bundle show": ("bundle show mini", ExitCode.OK, ENCODERS | {"h5py"}),
     "fetch of an unknown name": ("bundle fetch none", ExitCode.USAGE, ENCODERS | {"h5py"}),
     "bundle verify": ("bundle verify mini", ExitCode.OK, ENCODERS | {"h5py"}),
-    "bench of an unknown size": ("bench -m none", ExitCode.USAGE, ENCODERS),
+    "bench of an unknown bundle": ("bench -b none", ExitCode.USAGE, ENCODERS),
     "evaluate without labels": ("evaluate -o {new}", ExitCode.USAGE, ENCODERS | {"h5py"}),
     "evaluate, fragments alone": (
         "evaluate --viral {example} --non-viral {hosts} -o {cut} --fragments-only",
         *(ExitCode.OK, ENCODERS | {"sklearn", "matplotlib", "scipy"}),
     ),
-    "parity of an unknown bundle": ("parity -b none", ExitCode.USAGE, ENCODERS),
     "rescore": ("rescore {run}", ExitCode.PARTIAL, ENCODERS),
     "verify": ("verify {run}", ExitCode.PARTIAL, ENCODERS),
     "aggregate": ("aggregate {run}", ExitCode.PARTIAL, ENCODERS),
@@ -198,7 +197,6 @@ NEED_MODELS = {
     "the encoder {folder}": "embed {fasta} -e {folder} -o {new}",
     "--format pt": "embed {example} -e mini/nucleotide --format pt -o {new}",
     "train": "train --viral {example} --non-viral {fasta} -o {new}",
-    "parity": "parity",
     "bench": "bench",
     "bundle verify --golden": "bundle verify mini-deep --golden",
     "bundle fetch": "bundle fetch virnucpro-500",

@@ -86,11 +86,3 @@ def test_ranks_and_lost_segments_change_nothing(devices, run, bundle, few, tmp_p
             assert (one["score"] == "NA") == (expected["score"] == "NA")
             if one["score"] != "NA":
                 assert float(one["score"]) == pytest.approx(float(expected["score"]), abs=2e-4)
-
-
-def test_without_a_fallback_the_record_says_why(bundle, few, tmp_path, tables):
-    folder = tmp_path / "run"
-    assert main(command(bundle, few, folder, "cpu:1", "--no-fallback")) == 0
-    by_name = {row["seq_name"]: row for row in tables(folder / "predictions.tsv")}
-    assert by_name["stops"]["status"] == "no_open_frame"
-    assert by_name["open_47"]["status"] == "scored"

@@ -26,8 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_process")
 
 N_GROUPS = 6
 SIDES = ("viral", "non-viral")
-NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 2, "batch": 1024, "warm_up": 1}
-NETWORK |= {"learning_rate": 0.02}
+NETWORK = {"hidden": [32, 16], "members": 2, "epochs": 2, "learning_rate": 0.02}
 """Small networks and few steps: these classes differ in their GC content alone."""
 KILLED = Path(__file__).parents[1] / "data" / "killed.py"
 
@@ -109,8 +108,6 @@ def test_the_bundle_predicts_sequences_of_unseen_groups(trained, labels, tmp_pat
     assert recipe["draws"] < 500_000
     head = load_file(trained / "bundle" / "head.safetensors")
     assert head["hidden.1.weight"].shape == (2 * 16, 2 * 32)
-    report = (trained / "report.html").read_text("utf-8")
-    assert f"AUROC {bundle.metrics['cross_validation']['1250']['auroc']:.3f}" in report
 
 
 @pytest.mark.slow
@@ -193,7 +190,7 @@ def test_other_settings_are_refused(trained, labels, capsys, called):
     assert json.loads((trained / "train.json").read_bytes()) == before
 
 
-@pytest.mark.parametrize("damaged", ["", "[]", '{"network": 3}', "[" * 100_000])
+@pytest.mark.parametrize("damaged", ["", "3", "[" * 100_000])
 def test_damaged_settings_are_refused(trained, labels, tmp_path, damaged, called, until_drawing):
     folder = tmp_path / "toy"
     shutil.copytree(trained, folder)
@@ -212,7 +209,9 @@ def test_force_deletes_files_of_the_training_only(trained, labels, tmp_path, unt
 
 
 @pytest.mark.parametrize("option", ["--force", "--resume"])
-@pytest.mark.parametrize("place", ["windows.fa", "bundle/in.fa", "vectors/in.fa", "report.html"])
+@pytest.mark.parametrize(
+    "place", ["windows.fa", "bundle/in.fa", "vectors/in.fa", "cross_validation.tsv"]
+)
 def test_an_input_in_the_place_of_an_output_is_refused(
     place, option, trained, labels, tmp_path, called
 ):
@@ -224,7 +223,7 @@ def test_an_input_in_the_place_of_an_output_is_refused(
     table = tmp_path / "labels.tsv"
     rows = labels.read_text().replace("viral-0.fa", str(path), 1)
     table.write_text(re.sub(r"^(?!/|file)", f"{labels.parent}/", rows, flags=re.MULTILINE))
-    more = ("--notes", path) if place == "report.html" else ()
+    more = ("--notes", path) if place == "cross_validation.tsv" else ()
     words = command(labels if more else table, folder, option, *more)
     assert (
         f"the input {path} has the name of a file of the training" in called(*words, code=64).stderr
@@ -239,19 +238,6 @@ def test_an_encoder_in_a_folder_of_the_training_is_refused(trained, labels, tmp_
     words = command(labels, folder, "--force", "-e", f"{deep}/protein")
     assert f"the input {deep}/" in called(*words, "--no-records", code=64).stderr
     assert (folder / "bundle" / "bundle.json").exists()
-
-
-@pytest.mark.parametrize("option", ["--force", "--resume"])
-def test_files_of_the_user_in_the_bundle_are_kept(option, trained, labels, tmp_path, called):
-    folder = tmp_path / "toy"
-    shutil.copytree(trained, folder)
-    path = folder / "bundle" / "thesis.txt"
-    path.write_text("of years")
-    assert (
-        f"{path} is not a file of the training"
-        in called(*command(labels, folder, option), code=1).stderr
-    )
-    assert path.read_text() == "of years"
 
 
 def test_force_keeps_files_of_the_user_in_folders(trained, labels, tmp_path, until_drawing):
@@ -321,17 +307,6 @@ def test_a_kill_while_force_deletes_a_training(
     assert not (folder / "bundle").exists()
 
 
-def test_files_of_the_user_among_the_vectors_are_kept(trained, labels, tmp_path, called):
-    folder = tmp_path / "toy"
-    shutil.copytree(trained, folder)
-    path = folder / "vectors" / "thesis.txt"
-    path.write_text("of years")
-    told = called(*command(labels, folder, "--force"), code=1).stderr
-    assert f"{path} is not a file of the training" in told
-    assert path.read_text() == "of years"
-    assert (folder / "bundle" / "bundle.json").exists()
-
-
 def test_a_training_in_use_is_refused(trained, labels, capsys):
     with folder_lock(trained / "train.lock", ""):
         assert main(command(labels, trained, "--resume")) == 1
@@ -398,13 +373,12 @@ def test_labels_are_given_in_one_way(options, tmp_path, called):
     ("options", "reason"),
     [
         ("-e mini-deep/protein --items window", "cannot read whole windows"),
-        ("-e mini-deep/protein --items open_frames", "Use the items longest_stretch"),
         ("-e mini/nucleotide,mini-deep/nucleotide", "at most one nucleotide encoder"),
         ("-e mini/protein", "has no encoder 'protein'"),
         ("--hidden 256,0", "argument --hidden: '0' is not a whole number of at least 1"),
         ("--dropout 1", "argument --dropout: '1' is not a number from 0 to below 1"),
         ("--learning-rate 0", "argument --learning-rate: '0' is not a number between 0 and 1"),
-        *((f"--lengths {one}", "bases") for one in ("300,150", "20-100", "1-2-3")),
+        *((f"--lengths {one}", "bases") for one in ("300-150", "150,300", "20-100", "1-2-3")),
         ("--window 50", "a window of 50 bases cannot be trained"),
     ],
 )
@@ -456,15 +430,15 @@ def test_two_encoders_are_trained_on_longest_stretches(labels, tmp_path, tables)
 @pytest.mark.slow
 def test_windows_and_lengths_are_chosen(labels, tmp_path, tables):
     folder = tmp_path / "short"
-    options = ("--window", "250", "--lengths", "120,250", "--no-records")
+    options = ("--window", "250", "--lengths", "120-250", "--no-records")
     assert main(command(labels, folder, *options)) == 0
     bundle = open_bundle(str(folder / "bundle"))
     assert bundle.record is None
     assert bundle.window == 250
     assert list(bundle.metrics["cross_validation"]) == ["100", "150", "250", "625", "1500", "2500"]
-    assert bundle.provenance["recipe"]["lengths"] == "120, 250"
+    assert bundle.provenance["recipe"]["lengths"] == "120-250"
     crops = [line for line in (folder / "windows.fa").read_text().splitlines() if line[0] != ">"]
-    assert {120, 250} <= set(map(len, crops))
+    assert min(map(len, crops)) < 140
     held_out = labels.parent / "held-viral.fa"
     words = ["predict", held_out, "-o", tmp_path / "run", "-b", folder / "bundle", "-q"]
     assert main(list(map(str, words))) == 0
@@ -526,31 +500,6 @@ def test_contradicting_labels_are_refused(pairs, reason, labels, tmp_path, calle
     table = changed(labels, "contradiction.tsv", *pairs)
     assert reason in called(*command(table, tmp_path / "toy"), code=1).stderr
     assert not (tmp_path / "toy").exists()
-
-
-def test_any_words_are_labels_and_classes(labels, tmp_path, until_drawing, capsys, tables):
-    pairs = (("\tviral\tviral-0\t", "\tphage\tviral-0\t"), ("\tviral\t", "\trna_virus\t"))
-    table = changed(labels, "words.tsv", *pairs, ("\tnon-viral\t", "\thost\t"))
-    named = ("--viral-labels", "phage,rna_virus")
-    until_drawing(command(table, tmp_path / "toy", *named))
-    genomes = json.loads((tmp_path / "toy" / "train.json").read_text())["genomes"]
-    assert {(kingdom, source) for _, kingdom, _, source, _ in genomes} == {
-        ("virus", "phage"),
-        ("virus", "rna_virus"),
-        ("host", "host"),
-    }
-    assert main(command(table, tmp_path / "other", "--viral-labels", "phage,virus")) == 64
-    assert "--viral-labels virus: no row of" in capsys.readouterr().err
-    assert main(command(table, tmp_path / "other")) == 1
-    assert "name the labels of viruses with --viral-labels" in capsys.readouterr().err
-    words = ["evaluate", "--labels", table, "--split", "train", *named, "--fragments-only"]
-    assert main([*map(str, words), "--lengths", "500", "-o", str(tmp_path / "figures"), "-q"]) == 0
-    rows = tables(tmp_path / "figures/fragments/fragments.tsv")
-    assert {(row["label"], row["kingdom"]) for row in rows} == {
-        ("viral", "phage"),
-        ("viral", "rna_virus"),
-        ("non-viral", "host"),
-    }
 
 
 def test_other_files_in_the_folder_are_refused(labels, tmp_path, capsys):

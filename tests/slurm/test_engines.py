@@ -17,7 +17,7 @@ from virnucpro.run_dir import RunDirectory
 TABLES = ("predictions.tsv", "tracks/windows.tsv", "prediction_results.txt")
 TASKS = 2
 OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
-OUTPUTS += ["--bundle", "mini-deep", "--no-fallback"]
+OUTPUTS += ["--bundle", "mini-deep"]
 
 
 @pytest.fixture(scope="module")

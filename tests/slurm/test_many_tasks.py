@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(340)]
 N_RECORDS = 4_000  # some 12 s of one core
 TASKS = 4
 FAR = 10  # minutes
-OPTIONS = ("--bundle", "mini-deep", "--no-fallback", "--embeddings=fp16", "--published-files", "-q")
+OPTIONS = ("--bundle", "mini-deep", "--embeddings=fp16", "--published-files", "-q")
 TABLES = ("predictions.tsv", "tracks/windows.tsv", "prediction_results.txt")
 
 

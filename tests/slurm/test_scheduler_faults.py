@@ -151,7 +151,7 @@ class CaseRunner:
         return (f"--exclude={others}", "--gpus-per-node=0", "--cpus-per-task=2", "--mem=2000M")
 
     def predict(self, run, options):
-        deep = ("--bundle", "mini-deep", "--no-fallback")
+        deep = ("--bundle", "mini-deep")
         return self.cluster.submit(
             "predict", self.fasta, run, *deep, options=(f"--time={FAR}", *options)
         )

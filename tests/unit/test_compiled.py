@@ -1,10 +1,8 @@
 """Compiled functions give the same bytes as those of NumPy."""
 
 import ctypes
-import pickle
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -36,7 +34,7 @@ scores = np.random.default_rng(2).integers(-24, 40, (8, 128)).astype(np.int16)
 scores[:, 64:] = 0
 
 
-WITHOUT = {"plain": ("PLAIN",), "avx2": ("NO_VNNI", "NO_TILES"), "vnni": ("NO_TILES",), "any": ()}
+WITHOUT = {"plain": ("PLAIN",), "avx2": ("NO_VNNI",), "any": ()}
 
 
 @pytest.fixture(scope="module", params=WITHOUT)
@@ -191,18 +189,3 @@ def test_a_missing_or_damaged_library_is_not_used(tmp_path, monkeypatch, content
         )
     monkeypatch.setattr(functions, "LIBRARY", path)
     assert functions.library.__wrapped__() is None
-
-
-def test_a_layer_of_another_process_is_packed_anew():
-    """The right to use tiles belongs to a process, which must ask for it."""
-    layer = integer_network._Layer.of(np.eye(8, 2), np.ones(2), 16_383)
-    program = """
-import pickle, sys
-import numpy as np
-layer = pickle.loads(sys.stdin.buffer.read())
-print(layer.sums(np.ones((3, 8), np.int16)).tolist())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], input=pickle.dumps(layer), check=True, capture_output=True
-    )
-    assert done.stdout.decode() == f"{layer.sums(np.ones((3, 8), np.int16)).tolist()}\n"

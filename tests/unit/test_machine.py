@@ -9,7 +9,6 @@ from virnucpro.machine import (
     _memory_limits,
     available_memory,
     bound_cpus,
-    cpu_flags,
     scheduler_limit,
     usable_cpus,
     usable_memory,
@@ -92,13 +91,3 @@ def test_available_memory_is_part_of_usable_memory(monkeypatch):
     assert 10**8 < available_memory() <= usable_memory() < 10**14
     monkeypatch.setattr(machine, "usable_memory", lambda: 5000)
     assert available_memory() == 5000
-
-
-def test_cpu_features_are_listed(tmp_path, monkeypatch):
-    assert "fpu" in cpu_flags() or "fp" in cpu_flags() or not cpu_flags()
-    file = tmp_path / "cpuinfo"
-    file.write_text("processor\t: 0\nflags\t\t: fpu amx_bf16 avx512_bf16\n")
-    monkeypatch.setattr(machine, "_CPUINFO", file)
-    assert cpu_flags() == {"fpu", "amx_bf16", "avx512_bf16"}
-    file.write_text("processor: 0\n")
-    assert cpu_flags() == frozenset()

@@ -19,8 +19,8 @@ class ClassifyOptions(PredictOptions, CallerOptions):
 def classify(source: Source, options: ClassifyOptions) -> Result:
     """Tell which sequences are viral, as ``virnucpro predict`` does.
 
-    The keyword arguments are the options of the command: ``--min-length`` is `min_length`, and
-    ``--no-fallback`` is ``fallback=False``. Further ones are `outdir` and `progress`.
+    The keyword arguments are the options of the command: ``--min-length`` is `min_length`.
+    Further ones are `outdir` and `progress`.
 
     Parameters
     ----------

@@ -195,7 +195,6 @@ def describe_bundle(bundle: Bundle) -> str:
         f"folder {bundle.path}",
         f"fingerprint {bundle.fingerprint}",
         *_classification(bundle),
-        f"precisions compared with fp32: {', '.join(bundle.verified_precisions) or 'none'}",
         "encoders, in the order of their parts in the joined vector:",
         *encoders,
     ]

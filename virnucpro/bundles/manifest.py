@@ -88,9 +88,7 @@ class Bundle:
         Score limits for the calls of records: viral if the score is at least ``viral``, non-viral
         if it is below ``non_viral``, otherwise ambiguous.
     metrics
-        Measured accuracy, as JSON of any structure. ``verified_precisions`` is a list of precisions
-        (``"bf16"``, ``"fp16"``) whose results were compared with fp32 on these weights;
-        ``--precision auto`` reads it.
+        Measured accuracy, as JSON of any structure.
     provenance
         Origin of the bundle, as JSON of any structure. ``sources`` of a published bundle has the
         digests of the files of each part.
@@ -117,12 +115,6 @@ class Bundle:
     classes: tuple[str, ...] = ()
     record: Classifier | None = None
     piece: int | None = None
-
-    @property
-    def verified_precisions(self) -> tuple[str, ...]:
-        """Precisions whose results on this bundle's weights were compared with fp32 results."""
-        listed = self.metrics.get("verified_precisions")
-        return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
     @property
     def encoder_contents(self) -> list[dict[str, object]]:

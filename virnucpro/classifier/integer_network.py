@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from virnucpro.arrays import AnyArray, ByteArray, Float32Array, FloatArray, Int32Array, RealArray
+from virnucpro.arrays import Float32Array, FloatArray, Int32Array, RealArray
 from virnucpro.compiled import library
 
 STEPS: Final = 512
@@ -31,9 +31,6 @@ _LEAST: Final = 1e-20
 
 _PANEL: Final = 16
 """Outputs that the compiled products compute together."""
-
-_DEPTH: Final = 64
-"""Inputs of a tile."""
 
 _LINE: Final = 64
 """Bytes of a line of the cache."""
@@ -78,14 +75,14 @@ class _Layer:
         ``(n_blocks, n_inputs, n_outputs)`` int16: blocks on the diagonal of the matrix. Networks
         that stand side by side in a head do not share numbers, and need no products with zeros.
     packed
-        The weights in the order of the compiled products: int16, or uint8 for tiles.
+        The weights in the order of the compiled products.
     factor, bias
         ``(n_blocks * n_outputs,)`` float64: an output is the sum of its products times its factor,
         plus its bias.
     """
 
     weight: Integers
-    packed: Integers | ByteArray
+    packed: Integers
     factor: FloatArray
     bias: FloatArray
 
@@ -106,17 +103,7 @@ class _Layer:
         )
         weight = np.rint(blocks * scale[:, None]).astype(np.int16)
         factor = 1 / (scale.ravel() * STEPS)
-        return cls.of_weights(weight, factor, bias.astype(np.float64))
-
-    @classmethod
-    def of_weights(cls, weight: Integers, factor: FloatArray, bias: FloatArray) -> Self:
-        """Return the layer with these attributes, packed for this process."""
-        packed = _aligned(_tiles(weight) if _has_tiles() else _packed(weight))
-        return cls(weight, packed, factor, bias)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Another process may lack tiles, or must ask the system for them first.
-        return type(self).of_weights, (self.weight, self.factor, self.bias)
+        return cls(weight, _aligned(_packed(weight)), factor, bias.astype(np.float64))
 
     def sums(self, x: Integers) -> Int32Array:
         """Return the sums of products, ``(n, n_blocks * n_outputs)``.
@@ -126,10 +113,7 @@ class _Layer:
         n_blocks, n_inputs, n_outputs = self.weight.shape
         found = np.empty((len(x), n_blocks * n_outputs), np.int32)
         if (compiled := library()) is not None:
-            tiled = self.packed.dtype == np.uint8
-            multiply = compiled.virnucpro_tile_products if tiled else compiled.virnucpro_products
-            if multiply(x, *x.shape, self.packed, n_blocks, n_outputs, found):
-                raise MemoryError
+            compiled.virnucpro_products(x, *x.shape, self.packed, n_blocks, n_outputs, found)
             return found
         for number, block in enumerate(self.weight):
             own = x[:, number * n_inputs : (number + 1) * n_inputs].astype(np.float64)
@@ -161,31 +145,11 @@ def _packed(weight: Integers) -> Integers:
     return pairs.transpose(0, 3, 1, 4, 2)
 
 
-def _has_tiles() -> bool:
-    """Return whether the processor multiplies tiles of bytes (AMX), and this process may use it."""
-    compiled = library()
-    return compiled is not None and bool(compiled.virnucpro_has_tiles())
-
-
-def _tiles(weight: Integers) -> ByteArray:
-    """Return the bytes of the weights of each panel in tiles.
-
-    ``(n_blocks, n_panels, n_tiles, 2, 16, _PANEL, 4)``: high and low bytes of four inputs for each
-    output of a panel, in 16 rows.
-    """
-    n_blocks, n_inputs, n_outputs = weight.shape
-    filled = np.pad(weight, ((0, 0), (0, -n_inputs % _DEPTH), (0, -n_outputs % _PANEL)))
-    fours = filled.reshape(n_blocks, -1, _DEPTH // 4, 4, filled.shape[2] // _PANEL, _PANEL)
-    in_panels = fours.transpose(0, 4, 1, 2, 5, 3)
-    both = np.stack([in_panels >> 8, in_panels], axis=3)
-    return both.astype(np.uint8)
-
-
-def _aligned(values: AnyArray) -> AnyArray:
+def _aligned(values: Integers) -> Integers:
     """Return a contiguous copy at the start of a line of the cache: others are read twice."""
     room = np.empty(values.nbytes + _LINE, np.uint8)
     start = -room.ctypes.data % _LINE
-    copy: AnyArray = np.ndarray(values.shape, values.dtype, room, start)
+    copy: Integers = np.ndarray(values.shape, values.dtype, room, start)
     copy[:] = values
     return copy
 

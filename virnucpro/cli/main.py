@@ -35,8 +35,7 @@ _GROUPS: Final = {
         "bundle": "list, show, fetch and verify bundles",
         "train": "train a classifier on labelled sequences",
         "evaluate": "measure the accuracy of bundles and other tools on labelled sequences",
-        "parity": "compare results of a device and precision with those of the CPU at fp32",
-        "bench": "measure the throughput of an encoder on this machine",
+        "bench": "measure the throughput of encoders on this machine, or check their numbers",
     },
     "Embeddings": {
         "embed": "compute one embedding per sequence",

@@ -107,16 +107,11 @@ def add_labelled(parser: argparse.ArgumentParser, split: str) -> argparse._Argum
     group = parser.add_argument_group("labelled sequences")
     text = (
         "tab-separated table with the columns file (relative to the table), label (viral or "
-        "non-viral, see --viral-labels), group (related sequences, such as a virus family), and "
-        "optionally split, kingdom, class, record"
+        "non-viral), group (related sequences, such as a virus family), and optionally split, "
+        "kingdom, class, record"
     )
     group.add_argument("--labels", type=Path, metavar="TSV", help=text)
     group.add_argument("--split", metavar="NAME", help=split)
-    text = (
-        "labels of viral sequences, separated by commas, such as phage,rna_virus; then a label may "
-        "be any word, and is a class; default: viral, and no labels but viral and non-viral"
-    )
-    group.add_argument("--viral-labels", type=_labels, metavar="LIST", help=text)
     text = "FASTA files of viral sequences, instead of --labels; each record is a group"
     group.add_argument("--viral", type=Path, nargs="+", default=(), metavar="FASTA", help=text)
     text = "FASTA files of non-viral sequences; each file is a kingdom, each record a group"
@@ -124,13 +119,6 @@ def add_labelled(parser: argparse.ArgumentParser, split: str) -> argparse._Argum
     text = "BED file (record, start, end) of regions to leave out, such as prophages of hosts"
     group.add_argument("--exclude", type=Path, metavar="BED", help=text)
     return group
-
-
-def _labels(text: str) -> tuple[str, ...]:
-    labels = tuple(word.strip() for word in text.split(","))
-    if not all(labels):
-        raise argparse.ArgumentTypeError(f"{text!r} has an empty label")
-    return labels
 
 
 def are_labelled_files(arguments: argparse.Namespace, *of_table: str) -> bool:

@@ -114,7 +114,6 @@ def library() -> ctypes.CDLL | None:
     )  # fmt: skip
     found.virnucpro_products.argtypes = (int16, n, n, int16, n, n, int32)
     found.virnucpro_products.restype = None
-    found.virnucpro_tile_products.argtypes = (int16, n, n, uint8, n, n, int32)
     found.virnucpro_hidden.argtypes = (
         int32, n, n, float32, float32, float32, c_float, c_float, int16,
     )  # fmt: skip

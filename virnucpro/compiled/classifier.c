@@ -5,11 +5,6 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
 #define WITH_X86
 #include <immintrin.h>
-#if defined(__linux__) && __GNUC__ >= 11 && !defined(NO_TILES)
-#define WITH_TILES
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #endif
 
 /* Return a number rounded to an integer, halves to even; for numbers below 2 ** 22. */
@@ -159,115 +154,6 @@ void virnucpro_products(const int16_t *x, int64_t n, int64_t width, const int16_
                            (size_t)columns * sizeof **sums);
             }
         }
-}
-
-/* Return whether this process may multiply tiles (AMX). Source: Linux, arch/x86/xstate.rst. */
-int virnucpro_has_tiles(void) {
-#ifdef WITH_TILES
-    const int request_permission = 0x1023, tile_data = 18;
-    return __builtin_cpu_supports("amx-int8") &&
-           !syscall(SYS_arch_prctl, request_permission, tile_data);
-#else
-    return 0;
-#endif
-}
-
-#define DEPTH 64 /* inputs of a tile of 16 rows, which has one byte of each */
-#define SIDE 16
-#define BYTES (SIDE * DEPTH)
-
-#ifdef WITH_TILES
-/* Write the tiles of n inputs of some rows, with zeros after the last row and input: the high bytes
-   of 64 inputs, then their low bytes. */
-VECTORISED static void split_rows(const int16_t *x, int64_t rows, int64_t step, int64_t n, uint8_t *tiles) {
-    for (int64_t first = 0; first < n; first += DEPTH, tiles += 2 * BYTES) {
-        int64_t columns = least(DEPTH, n - first);
-        memset(tiles, 0, 2 * BYTES);
-        for (int64_t row = 0; row < rows; row++) {
-            const int16_t *from = x + row * step + first;
-            uint8_t *high = tiles + row * DEPTH, *low = high + BYTES;
-            for (int64_t i = 0; i < columns; i++) high[i] = (uint8_t)(from[i] >> 8);
-            for (int64_t i = 0; i < columns; i++) low[i] = (uint8_t)from[i];
-        }
-    }
-}
-
-/* Compute the sums of 16 rows and the outputs of a panel, exactly modulo 2 ** 32: the products of
-   high bytes count 2 ** 16, those of a high and a low byte 2 ** 8. */
-static __attribute__((target("amx-tile,amx-int8"))) void multiply_tiles(const uint8_t *x,
-                                                                        const uint8_t *w,
-                                                                        int64_t n_tiles,
-                                                                        uint32_t *sums) {
-    uint32_t found[4][SIDE * PANEL];
-    __asm__ volatile("" ::: "memory"); /* GCC does not know that loads of tiles read memory */
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t tile = 0; tile < n_tiles; tile++, x += 2 * BYTES, w += 2 * BYTES) {
-        _tile_loadd(4, x, DEPTH);
-        _tile_loadd(5, x + BYTES, DEPTH);
-        _tile_loadd(6, w, DEPTH);
-        _tile_loadd(7, w + BYTES, DEPTH);
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbsud(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbuud(3, 5, 7);
-    }
-    _tile_stored(0, found[0], DEPTH);
-    _tile_stored(1, found[1], DEPTH);
-    _tile_stored(2, found[2], DEPTH);
-    _tile_stored(3, found[3], DEPTH);
-    for (int i = 0; i < SIDE * PANEL; i++)
-        sums[i] = (found[0][i] << 16) + ((found[1][i] + found[2][i]) << 8) + found[3][i];
-}
-
-/* The shapes of eight tiles, as the processor reads them. */
-static const struct {
-    uint8_t palette, unused[15];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} SHAPES = {
-    .palette = 1,
-    .row_bytes = {DEPTH, DEPTH, DEPTH, DEPTH, DEPTH, DEPTH, DEPTH, DEPTH},
-    .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
-};
-
-static __attribute__((target("amx-tile"))) void begin_tiles(void) { _tile_loadconfig(&SHAPES); }
-
-static __attribute__((target("amx-tile"))) void end_tiles(void) { _tile_release(); }
-#endif
-
-/* As `virnucpro_products`, for a process that may multiply tiles. `w` has the tiles of each panel
-   as `split_rows` has those of rows, with four inputs of 16 outputs in a row of a tile. Returns 0,
-   or -1 if memory is lacking. */
-int virnucpro_tile_products(const int16_t *x, int64_t n, int64_t width, const uint8_t *w,
-                            int64_t n_blocks, int64_t n_outputs, int32_t *out) {
-#ifdef WITH_TILES
-    int64_t n_inputs = width / n_blocks, n_tiles = (n_inputs + DEPTH - 1) / DEPTH;
-    int64_t bytes = 2 * BYTES * n_tiles; /* of 16 rows, and of a panel */
-    uint32_t sums[SIDE * PANEL];
-    uint8_t *tiles = aligned_alloc(DEPTH, (size_t)((n + SIDE - 1) / SIDE * bytes));
-    if (!tiles) return -1;
-    begin_tiles();
-    for (int64_t block = 0; block < n_blocks; block++) {
-        for (int64_t row = 0; row < n; row += SIDE)
-            split_rows(x + row * width + block * n_inputs, least(SIDE, n - row), width, n_inputs,
-                       tiles + row / SIDE * bytes);
-        for (int64_t first = 0; first < n_outputs; first += PANEL, w += bytes)
-            for (int64_t row = 0; row < n; row++) {
-                if (row % SIDE == 0) multiply_tiles(tiles + row / SIDE * bytes, w, n_tiles, sums);
-                memcpy(out + (row * n_blocks + block) * n_outputs + first, sums + row % SIDE * PANEL,
-                       (size_t)least(PANEL, n_outputs - first) * sizeof *out);
-            }
-    }
-    end_tiles();
-    free(tiles);
-    return 0;
-#else
-    (void)x, (void)n, (void)width, (void)w, (void)n_blocks, (void)n_outputs, (void)out;
-    return -1;
-#endif
 }
 
 #define WORD 12

@@ -212,7 +212,6 @@ class EncoderPass:
 
         A batch of one row is not encoded, but recorded in `shortages`.
         """
-        self._budget.was_short()
         if len(positions) == 1:
             self.shortages[int(self._tokens.order[positions[0]])] = shortage
             self._after(1)

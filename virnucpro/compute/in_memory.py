@@ -115,7 +115,8 @@ class MemoryRun:
         run = replace(self.run, manifest=replace(self.run.manifest, calls=rule))
         scores = call_run(run, self.scores.coverage)
         outcome = outcome_of(run, scores, Reporter())
-        return MemoryRun(run, self.segments, scores, replace(outcome, again=self.outcome.again))
+        outcome = replace(outcome, recomputed=self.outcome.recomputed)
+        return MemoryRun(run, self.segments, scores, outcome)
 
     def write(self, folder: Path) -> None:
         """Write the run folder that a computation with a folder would have written.
@@ -184,5 +185,5 @@ def compute_index(
             segments.append(embedder.embed(unit, range(first, last), watch, Findings()))
     coverage = coverage_of(segments, run.bounds, run.manifest.fingerprint)
     scores = call_run(run, coverage)
-    outcome = replace(outcome_of(run, scores, reporter), again=dict(embedder.again))
+    outcome = replace(outcome_of(run, scores, reporter), recomputed=embedder.recomputed)
     return MemoryRun(run, segments, scores, outcome)

@@ -105,7 +105,8 @@ class InProcessRank:
         log: CoordinatorLog,
     ) -> None:
         now = time.monotonic()
-        self.reports = RankReports(task, log)
+        self.reports = RankReports()
+        self._task = task
         self._models = models
         self._heartbeat = heartbeat
         self._shares = shares
@@ -124,11 +125,11 @@ class InProcessRank:
         """Compute the units in this process; `show` is called about twice a second."""
         self._show = show
         # Imported by the rank, they would freeze all objects of this process (gc.freeze).
-        for name in rank_modules(self.reports.task):
+        for name in rank_modules(self._task):
             import_module(name)
         self._heartbeat.paused = True
         try:
-            run_rank(0, 1, self, self.reports.task, self._shares, self._models)
+            run_rank(0, 1, self, self._task, self._shares, self._models)
         except BaseException as error:
             self._take(Failure(type(error).__name__, str(error), ""))
             failed = isinstance(error, Exception)  # SystemExit means: stop

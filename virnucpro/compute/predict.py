@@ -138,7 +138,7 @@ def run_on_ranks(
             run = created(job, execution, reporter, devices[0].kind)
         else:
             run = resumed(manifest, job, execution, reporter)
-        with CoordinatorLog(run.paths, reporter, execution.log_format) as log:
+        with CoordinatorLog(run.paths, reporter) as log:
             coverage = survey_segments(run, reporter)
             n_missing = len(coverage.missing)
             if n_missing:
@@ -244,7 +244,7 @@ def compute_task(job: Job, execution: Execution, task: Task, reporter: Reporter)
         if missing:
             check_disk_space(run, job, missing)
             attempt, used = run.of_attempt(task.number), devices[: len(missing)]
-            with CoordinatorLog(attempt.paths, reporter, execution.log_format) as log:
+            with CoordinatorLog(attempt.paths, reporter) as log:
                 launch = RankLaunch(attempt, job, used, execution, reporter, log)
                 launch.run(_shares(missing, len(used)))
             computed = {unit for unit, _ in attempt.paths.segments()}

@@ -4,16 +4,16 @@ import math
 import os
 import shutil
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
 from virnucpro.encoders.base import Precision
-from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, memory_wanted, require_memory
+from virnucpro.encoders.memory import PROCESS_BYTES, bytes_of, require_memory, weight_bytes
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import RunError
-from virnucpro.machine import cpu_flags, usable_cpus, usable_memory
+from virnucpro.machine import usable_cpus, usable_memory
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import Manifest
@@ -74,8 +74,8 @@ def devices_of(job: Job, execution: Execution) -> list[Device]:
     many = execution.devices.strip() == "auto" and not execution.in_process
     if not many or devices != [Device("cpu")]:
         return devices
-    rank_bytes = memory_wanted(shapes_of(*job.encoders), job.settled_precision, "cpu")
-    return devices * ranks_that_fit(threads_of_rank(execution, 1), rank_bytes, usable_memory())
+    weights = weight_bytes(shapes_of(*job.encoders), job.settled_precision, "cpu")
+    return devices * ranks_that_fit(threads_of_rank(execution, 1), weights, usable_memory())
 
 
 def report_unused_gpus(job: Job, execution: Execution, reporter: Reporter) -> None:
@@ -85,20 +85,19 @@ def report_unused_gpus(job: Job, execution: Execution, reporter: Reporter) -> No
         (reporter.warn if useful else reporter.stage)(text)
 
 
-def ranks_that_fit(threads: int, rank_bytes: int, memory: int) -> int:
+def ranks_that_fit(threads: int, weights: int, memory: int) -> int:
     """Return the number of CPU ranks: one per thread, limited by half of the memory, at least 1.
 
     Parameters
     ----------
     threads
         CPU threads for all ranks together.
-    rank_bytes
-        Memory of one rank in bytes, see `memory_wanted`; values below `PROCESS_BYTES` are raised
-        to `PROCESS_BYTES`.
+    weights
+        Memory of the weights of one rank in bytes; a rank needs `PROCESS_BYTES` besides.
     memory
         Memory of the machine in bytes.
     """
-    return max(1, min(threads, memory // 2 // max(rank_bytes, PROCESS_BYTES)))
+    return max(1, min(threads, memory // 2 // (weights + PROCESS_BYTES)))
 
 
 def threads_of_rank(execution: Execution, ranks: int) -> int:
@@ -106,54 +105,34 @@ def threads_of_rank(execution: Execution, ranks: int) -> int:
     return max(1, (execution.threads or usable_cpus()) // ranks)
 
 
-def default_precision(
-    kind: Kind,
-    flags: Collection[str],
-    n_bytes: int,
-    verified: Collection[str] = (),
-) -> Precision:
-    """Return the precision for ``auto``, by device, model size and verified precisions.
+def default_precision(kind: Kind, n_bytes: int) -> Precision:
+    """Return the precision for ``auto``: fp16 for large encoders on a GPU, otherwise fp32.
 
-    ===================================  =================================================
-    case (size: all weights at fp32)     precision
-    ===================================  =================================================
-    smaller than 100 MB                  fp32: fast enough on any device
-    larger, on a GPU                     fp16: as fast as bf16, 1/8 of the rounding error
-    larger, on a CPU with AMX for bf16   bf16 if `verified` contains bf16, else fp32
-    larger, on another CPU               fp32: half precision gains too little
-    ===================================  =================================================
+    fp16 is as fast as bf16 on a GPU, with 1/8 of the rounding error.
 
     Parameters
     ----------
     kind
         Kind of device.
-    flags
-        CPU features by their Linux names.
     n_bytes
         Bytes of all encoders' weights at fp32; the precision of the files is ignored.
-    verified
-        Precisions that the bundle's card lists under ``verified_precisions``.
     """
-    if n_bytes < _LARGE:
-        return "fp32"
-    if kind == "cuda":
-        return "fp16"
-    return "bf16" if "amx_bf16" in flags and "bf16" in verified else "fp32"
+    return "fp16" if kind == "cuda" and n_bytes >= _LARGE else "fp32"
 
 
 def auto_precision(job: Job, kind: Kind) -> Job:
     """Replace the precision ``auto`` of a job for devices of this kind; return others unchanged."""
     if job.options.precision != "auto":
         return job
-    size, verified = bytes_of(shapes_of(*job.encoders), "fp32"), job.verified_precisions
-    return job.with_options(precision=default_precision(kind, cpu_flags(), size, verified))
+    size = bytes_of(shapes_of(*job.encoders), "fp32")
+    return job.with_options(precision=default_precision(kind, size))
 
 
 def settled(job: Job, execution: Execution, manifest: Manifest | None = None) -> Job:
     """Return the job with everything that it leaves to the run that is resumed, or to the devices.
 
-    The run with this manifest decides about the fallback; and about stored vectors, least length
-    and precision, unless the job does. A new run uses `default_precision`.
+    The run with this manifest decides about stored vectors, least length and precision, unless the
+    job does. A new run uses `default_precision`.
 
     Raises
     ------
@@ -169,9 +148,6 @@ def settled(job: Job, execution: Execution, manifest: Manifest | None = None) ->
         job = job.with_options(embeddings=own["embeddings"])
     if isinstance(job.options, PredictOptions) and job.options.min_length is None:
         job = replace(job, index=replace(job.index, min_length=own.get("min_length", 0)))
-    if job.fallback is not None and not own.get("fallback"):
-        job = job.with_options(fallback=False)
-        job = replace(job, fallback=None, index=replace(job.index, fallback=False))
     if job.options.precision == "auto":
         job = job.with_options(precision=own["precision"])
     return job

@@ -19,7 +19,6 @@ from virnucpro.encoders.base import Encoder, EncoderSpec, Precision
 from virnucpro.encoders.batching import BATCH_TOKENS, MOST_TOKENS, TokenBudget
 from virnucpro.encoders.device import (
     Shortage,
-    device_bytes,
     free_bytes,
     open_device,
     probe,
@@ -37,15 +36,6 @@ if TYPE_CHECKING:
     from virnucpro.compute.rank_main import RankTask
     from virnucpro.run.job import Job
 
-_LADDER: Final[Mapping[Precision, tuple[Precision, ...]]] = {
-    "fp16": ("fp32", "bf16"),
-    "bf16": ("fp32",),
-}
-"""Precision -> fallback precisions with a larger range of numbers, preferred precision first.
-
-bf16 needs no more memory than fp16.
-"""
-
 
 class Retry(NamedTuple):
     """Result of one row that was encoded again, alone.
@@ -54,8 +44,6 @@ class Retry(NamedTuple):
     ----------
     vectors
         (vectors of the row, dim) float32; None if the row could not be encoded.
-    precision
-        Precision of the vectors.
     attempts
         Text with all attempts and their precisions; part of the reason if the row is quarantined.
     too_large
@@ -63,7 +51,6 @@ class Retry(NamedTuple):
     """
 
     vectors: Float32Array | None
-    precision: Precision
     attempts: str
     too_large: str = ""
 
@@ -76,6 +63,7 @@ def encode_alone(encoder: Encoder, ids: IntegerArray) -> Float32Array | Shortage
     return within_memory(partial(encoder.vectors, [ids]))
 
 
+_BOTH: Final = "in a batch and alone"
 _ORDINARY_TOKENS = 1_024
 """Tokens of a sequence that every usable device must encode.
 
@@ -84,7 +72,7 @@ This is the longest training sequence of ESM-2 plus two special tokens.
 
 
 class RankEncoder:
-    """An encoder with its token budget and its fallback precision.
+    """An encoder with its token budget.
 
     Parameters
     ----------
@@ -94,8 +82,6 @@ class RankEncoder:
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch, if the architecture has none of its own.
-    learnt
-        Token budgets of earlier batches; see `TokenBudget`.
 
     Attributes
     ----------
@@ -112,19 +98,18 @@ class RankEncoder:
         device: str,
         precision: Precision,
         first_budget: int,
-        learnt: Mapping[str, int],
     ) -> None:
         self.number = number
         self._own_budget = config_of(spec).batch_tokens
         if spec.pooling.outputs == "pseudo_perplexity":
             self._own_budget = 1  # a sequence is many batches of its copies
-        self.budget = TokenBudget(spec.name, self._own_budget or first_budget, learnt)
+        self.budget = TokenBudget(self._own_budget or first_budget)
         self.encoder = load_encoder(spec, device, precision)
         self.name = spec.name
         self._spec, self._device, self._precision = spec, device, precision
 
     def find_budget(self, sequence: bytes, first: int) -> None:
-        """Find an initial token budget with test batches of increasing size, if no budget is known.
+        """Find an initial token budget with test batches of increasing size.
 
         Parameters
         ----------
@@ -134,7 +119,7 @@ class RankEncoder:
         first
             Number of tokens of the first test batch.
         """
-        if self.budget.known or self._own_budget:
+        if self.budget.probed or self._own_budget:
             return
         (ids,) = self.encoder.tokenise([sequence])
         self.budget.begin_with(len(ids), probe(self.encoder, len(ids), first, MOST_TOKENS))
@@ -146,7 +131,6 @@ class RankEncoder:
         report_next: Callable[[TaskSpan], None],
         report_encoded: Callable[[int], None],
         *,
-        shortest: Callable[[], int],
         prefetch: bool = False,
     ) -> EncoderPass:
         """Encode the rows of a unit, and return this pass; rows without tokens are skipped.
@@ -157,9 +141,6 @@ class RankEncoder:
             Called with the span of each batch, before the batch is encoded.
         report_encoded
             Called with the number of rows of each batch, after the batch is encoded.
-        shortest
-            Called after a memory shortage; returns the number of tokens of the run's shortest row,
-            which must fit into the memory of the device.
         prefetch
             Whether to queue the next batch while the device computes the current batch. If the
             process then dies, the cause may be the batch before the last reported batch.
@@ -167,8 +148,8 @@ class RankEncoder:
         Raises
         ------
         MemoryError
-            If a row does not fit into memory although rows of its length have fitted before, or if
-            even the shortest row does not fit.
+            If a row does not fit into memory although rows of its length have fitted before, or a
+            row of ordinary length does not fit.
         """
         work = EncoderPass(
             self.encoder,
@@ -184,7 +165,7 @@ class RankEncoder:
         if work.shortages:
             # If the process dies from here on, no single row is the cause.
             report_next(TaskSpan(tokens.unit, FINISHING, 0, 0))
-            self._require_memory(min(shortest(), _ORDINARY_TOKENS))
+            self._require_memory(min(int(sizes.max()), _ORDINARY_TOKENS))
             work.reasons |= self._too_large(tokens, work.shortages)
         self._learn_from(findings, sizes)
         for position, reason in isolated_in(findings, self.number).items():
@@ -203,19 +184,17 @@ class RankEncoder:
         if shortage is not None:
             raise MemoryError(
                 f"one sequence of {n_tokens:,} tokens does not fit into the memory for "
-                f"{self.name}{_wanted(shortage)}, and no sequence of this run is shorter. Another "
-                "process uses the memory of this device, or the device is too small for this "
-                "encoder. Stop the other process or use a larger device."
+                f"{self.name}{_wanted(shortage)}. Another process uses the memory of this "
+                "device, or the device is too small for this encoder. Stop the other process or "
+                "use a larger device."
             )
         self.budget.fitted(n_tokens)
 
     def _too_large(self, tokens: UnitTokens, shortages: Mapping[int, Shortage]) -> dict[int, str]:
         """Return the reason of the quarantine for each row that does not fit into memory.
 
-        A row is quarantined only if no row of its length has ever fitted. Otherwise the device is
-        faulty, or another process uses its memory, and MemoryError is raised. The longest length
-        that fitted is stored with the token budgets, because the worker is restarted after the
-        error.
+        A row is quarantined only if no row of its length has fitted in this process. Otherwise the
+        device is faulty, or another process uses its memory, and MemoryError is raised.
         """
         least = min(shortages, key=lambda row: int(tokens.lengths[row]))
         if tokens.lengths[least] <= self.budget.longest_fitted:
@@ -234,8 +213,8 @@ class RankEncoder:
     ) -> Retry:
         """Encode one row again, alone; return its vector, or the reason why there is no vector.
 
-        The precision is fp32, or a lower fallback precision if fp32 does not fit into memory.
-        `report_next` is called with the span of the row before the row is encoded.
+        The precision is fp32. `report_next` is called with the span of the row before the row is
+        encoded.
 
         Raises
         ------
@@ -243,56 +222,39 @@ class RankEncoder:
             If the weights have been damaged since the run started.
         """
         report_next(self._span(tokens, np.flatnonzero(tokens.order == row)))
-        encoder, precision, missing = self._fallback
-        if self._precision == "fp32":
-            attempts = "in a batch and alone"
-        else:
-            attempts = f"at {self._precision} in a batch"
-            if encoder is not None:
-                attempts += f" and at {precision} alone"
-        if missing:
-            attempts += (
-                f"; too little memory for a higher precision: {missing}. Run this sequence "
-                "separately with another --precision or with more memory"
-            )
+        encoder = self._at_fp32
         if encoder is None:
-            return Retry(None, self._precision, attempts)
+            few = f"at {self._precision} in a batch; the memory of {self._device} is too small for"
+            return Retry(None, f"{few} {self.name} at fp32")
+        half = self._precision != "fp32"
+        attempts = f"at {self._precision} in a batch and at fp32 alone" if half else _BOTH
         vectors = encode_alone(encoder, tokens.ids[row])
         if isinstance(vectors, Shortage):
             reason = f"{self._does_not_fit(tokens, row, vectors)}; tried {attempts}"
-            return Retry(None, precision, attempts, f"out_of_memory: {reason}")
-        return Retry(vectors, precision, attempts)
+            return Retry(None, attempts, f"out_of_memory: {reason}")
+        return Retry(vectors, attempts)
 
     @cached_property
-    def _fallback(self) -> tuple[Encoder | None, Precision, str]:
-        """Return an encoder for retries of single rows, its precision, and an explanation.
+    def _at_fp32(self) -> Encoder | None:
+        """Return the encoder at fp32, loaded for the first retry; None if it does not fit.
 
-        In an fp32 run, this is the encoder of the run. Otherwise the encoder has a fallback
-        precision with a larger range of numbers. It is loaded for the first retry, and is None if
-        no fallback precision fits into memory. The text explains why preferred precisions do not
-        fit; "" if the first precision fits. The free memory is checked before loading, because the
-        system kills a process that needs more memory.
+        The free memory is checked before loading, because the system kills a process that needs
+        more memory.
         """
         if self._precision == "fp32":
-            return self.encoder, "fp32", ""
-        device, missing = open_device(self._device), list[str]()
+            return self.encoder
+        device = open_device(self._device)
         if device.type == "cuda":
             import torch  # noqa: PLC0415 - loaded by `open_device`
 
             torch.cuda.empty_cache()  # the memory of earlier batches is free afterwards
-        shapes = shapes_of(self._spec)
-        for wider in _LADDER[self._precision]:
-            try:
-                for room in (free_bytes(device), device_bytes(device)):
-                    require_memory(self.name, shapes, wider, self._device, room, free=True)
-                loaded = within_memory(partial(load_encoder, self._spec, self._device, wider))
-            except DeviceError as error:
-                missing.append(str(error).partition(". ")[0])
-                continue
-            if not isinstance(loaded, Shortage):
-                return loaded, wider, "; ".join(missing)
-            missing.append(f"{wider} does not fit into the free memory of {self._device}")
-        return None, self._precision, "; ".join(missing)
+        room = free_bytes(device)
+        try:
+            require_memory(self.name, shapes_of(self._spec), "fp32", self._device, room)
+        except DeviceError:
+            return None
+        loaded = within_memory(partial(load_encoder, self._spec, self._device, "fp32"))
+        return None if isinstance(loaded, Shortage) else loaded
 
     def try_alone(self, tokens: UnitTokens, position: int) -> None:
         """Encode the row ``tokens.order[position]`` alone, to test whether it kills the process.
@@ -363,8 +325,6 @@ class Models:
         As for `load_encoder`.
     first_budget
         Initial token budget of a batch.
-    learnt
-        Token budgets learnt on a device of this type.
 
     Attributes
     ----------
@@ -389,7 +349,6 @@ class Models:
         device: str,
         precision: Precision,
         first_budget: int,
-        learnt: Mapping[str, int] | None = None,
     ) -> None:
         self.part_of = np.zeros(PIECE_ITEM + 1, np.int64)
         self.part_of_encoder: list[int] = []
@@ -401,7 +360,7 @@ class Models:
             self.part_of[kind] = number
             first = len(self.encoders)
             self.encoders += [
-                RankEncoder(first + place, spec, device, precision, first_budget, learnt or {})
+                RankEncoder(first + place, spec, device, precision, first_budget)
                 for place, spec in enumerate(own)
             ]
             loaded = None if file is None else load_head(file)

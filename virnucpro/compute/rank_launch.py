@@ -17,7 +17,7 @@ from virnucpro.encoders.batching import BATCH_TOKENS, Filling
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.errors import UsageError, WorkerError
 from virnucpro.machine import scheduler_limit
-from virnucpro.run.coordinator_files import CoordinatorLog, read_budgets, write_status
+from virnucpro.run.coordinator_files import CoordinatorLog, write_status
 from virnucpro.run.execution import Execution
 from virnucpro.run.job import Job
 from virnucpro.run.manifest import Launch
@@ -185,8 +185,6 @@ def rank_task(run: Run, job: Job, devices: Sequence[Device], execution: Executio
         batch_tokens=BATCH_TOKENS[kind],
         torch_device=kind,
         threads=threads_of_rank(execution, len(devices)),
-        learnt=read_budgets(run.paths),
-        log_format=execution.log_format,
         others=job.others,
     )
 
@@ -213,7 +211,7 @@ def _rank_records(
             "unused": round(filling.unused, 4),
             "seconds": {stage: round(value, 3) for stage, value in report["seconds"].items()},
             "rows": reports.rows(rank),
-            "again": report["again"],
+            "recomputed": report["recomputed"],
         }
     return records
 

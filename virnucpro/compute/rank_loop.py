@@ -1,6 +1,5 @@
 """Main loop of a rank process: take, compute and commit units one by one."""
 
-import os
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -12,8 +11,8 @@ from virnucpro.compute.encoder_pass import UnitTokens, taken_ahead
 from virnucpro.compute.rank_encoder import Models
 from virnucpro.compute.rank_main import Assignment, RankChannel, RankTask, Share, UnitProgress
 from virnucpro.compute.row_embedder import RowEmbedder
-from virnucpro.encoders.device import device_name, torch_threads
-from virnucpro.run.coordinator_files import step_log
+from virnucpro.encoders.device import torch_threads
+from virnucpro.runtime.events import EventLog
 from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.partition import unit_bounds
 from virnucpro.store.coverage import valid_segment
@@ -51,21 +50,17 @@ class RankLoop:
     ) -> None:
         started = time.perf_counter()
         self._rank, self._results, self._task, self._share = rank, results, task, share
-        self._log = step_log(task.run, rank, task.log_format)
-        self._log.write(
-            "started", f"rank {rank} of {world_size}: {len(share.units):,} units", pid=os.getpid()
-        )
+        self._log = EventLog(task.run.log(rank))
+        self._log.write(f"rank {rank} of {world_size}: {len(share.units):,} units")
         index = SequenceIndex.open(task.run.index)
         self._bounds = unit_bounds(index.row_lengths, task.unit_rows, task.unit_positions)
         self._done = share.rows_before
         self._total = self._done + sum(len(self._rows(unit)) for unit in share.units)
         results.progress(self._done, self._total)
         self._computed = 0
-        self._device = device_name(task.torch_device)
-        self._learnt = dict(task.learnt.get(self._device, {}))
-        self._embedder = RowEmbedder(task, index, self._learnt, models)
+        self._embedder = RowEmbedder(task, index, models)
         self._seconds = {"load": time.perf_counter() - started}
-        self._log.write("loaded", f"rank {rank}: encoders loaded", seconds=self._seconds["load"])
+        self._log.write(f"rank {rank}: encoders loaded")
 
     def run(self) -> None:
         """Compute all units, and send a report with statistics to the coordinator.
@@ -96,18 +91,13 @@ class RankLoop:
                 "rank": self._rank,
                 "units": self._computed,
                 "seconds": self._seconds | self._embedder.seconds,
-                "again": dict(self._embedder.again),
+                "recomputed": self._embedder.recomputed,
                 "filling": asdict(filling),
             }
         )
         self._log.write(
-            "finished",
             f"rank {self._rank}: {self._computed:,} units computed in {filling.batches:,} batches "
-            f"with {filling.tokens:,} tokens, {filling.unused:.1%} of the token budgets unused",
-            units=self._computed,
-            batches=filling.batches,
-            tokens=filling.tokens,
-            unused=round(filling.unused, 4),
+            f"with {filling.tokens:,} tokens, {filling.unused:.1%} of the token budgets unused"
         )
 
     def _try_first(self) -> None:
@@ -161,34 +151,22 @@ class RankLoop:
         unit, found, _ = assignment
         rows = self._rows(unit)
         watch = UnitProgress(self._results, self._done, max(self._total, self._done + len(rows)))
-        again = self._embedder.again.copy()
-        try:
-            segment = self._embedder.embed(unit, rows, watch, found, prefetched)
-        except MemoryError:
-            self._send_learnt()  # the restarted rank needs the longest length that fitted
-            raise
-        for precision, count in (self._embedder.again - again).items():
+        before = self._embedder.recomputed
+        segment = self._embedder.embed(unit, rows, watch, found, prefetched)
+        if count := self._embedder.recomputed - before:
             text = f"rank {self._rank}: unit {unit}: {count:,} rows were not finite in their batch"
-            facts = {"unit": unit, "rows": count, "precision": precision}
-            self._log.write("again", f"{text}; recomputed one by one at {precision}", **facts)
+            self._log.write(f"{text}; recomputed one by one at fp32")
         self._done += len(rows)
         # Sent before the commit, so that the progress is 100 % as soon as the last segment exists.
         self._results.progress(self._done, max(self._done, self._total))
         writer.put(segment, partial(self._report_committed, unit, computed=True))
-        self._send_learnt()
 
     def _report_committed(self, unit: int, *, computed: bool = False) -> None:
         """Report a committed unit; log the unit if this rank has `computed` it."""
         n_rows = len(self._rows(unit))
         if computed:
-            line = f"rank {self._rank}: unit {unit}"
-            self._log.write("committed", line, unit=unit, rows=n_rows)
+            self._log.write(f"rank {self._rank}: unit {unit}")
         self._results.put({"rank": self._rank, "committed": unit, "rows": n_rows})
-
-    def _send_learnt(self) -> None:
-        if self._embedder.learnt != self._learnt:
-            self._learnt = self._embedder.learnt
-            self._results.put({"rank": self._rank, "device": self._device, "learnt": self._learnt})
 
     def _rows(self, unit: int) -> range:
         return range(int(self._bounds[unit]), int(self._bounds[unit + 1]))

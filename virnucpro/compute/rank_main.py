@@ -18,7 +18,6 @@ from virnucpro.encoders.base import EncoderSpec, Precision
 from virnucpro.encoders.registry import shapes_of
 from virnucpro.run_dir import RunDirectory
 from virnucpro.runtime.devices import Kind
-from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import Findings
 from virnucpro.store.schema import EmbeddingsDtype
 
@@ -47,8 +46,6 @@ class RankTask:
         determine which rows each unit contains.
     batch_tokens
         Initial token budget of a batch.
-    learnt
-        For each device name, the token budgets found in earlier batches.
     """
 
     run: RunDirectory
@@ -62,8 +59,6 @@ class RankTask:
     batch_tokens: int
     torch_device: Kind
     threads: int
-    learnt: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    log_format: LogFormat = "text"
     others: Mapping[int, Classifier] = field(default_factory=dict)
 
 
@@ -161,10 +156,9 @@ def run_rank(
     at most two units are lost: the unit that it computes and the unit that it writes.
 
     The rank sends a dict with the keys rank, committed (a unit) and rows (their number) after each
-    commit, and one with the keys rank, device and learnt (budget name -> tokens) after a token
-    budget changes. At the end, it sends a dict with the keys rank, units (their number), seconds
-    (stage -> seconds), again (precision -> rows recomputed alone) and filling (sums of tokens and
-    token budgets over all batches).
+    commit. At the end, it sends a dict with the keys rank, units (their number), seconds (stage ->
+    seconds), recomputed (rows at fp32, alone) and filling (sums of tokens and token budgets over
+    all batches).
 
     Raises
     ------

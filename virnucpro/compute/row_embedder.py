@@ -1,11 +1,9 @@
 """Compute the vectors and scores of one unit of rows, which are the content of a segment."""
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -92,9 +90,6 @@ class RowEmbedder:
     ----------
     task, index
         Parameters of the launch, and the index with the rows.
-    learnt
-        Token budgets that an earlier embedder found on a device of this type. If there are none,
-        test batches find the first token budget of a GPU.
     models
         Loaded models for the encoders, classifier, precision and device of `task`; None to load
         the models here.
@@ -104,10 +99,9 @@ class RowEmbedder:
     seconds
         Seconds of each stage. The stage ``tokenise`` includes only the waiting time for prefetched
         tokens.
-    again
-        For each precision, the number of rows that were recomputed alone at this precision. These
-        rows had NaN or infinite numbers in the batch, and finite numbers alone. A row that was
-        recomputed at two precisions is counted at the lower precision.
+    recomputed
+        Number of rows that were recomputed alone at fp32. These rows had NaN or infinite numbers
+        in the batch, and finite numbers alone.
     filling
         Sums of tokens and token budgets over all batches of all encoders.
     """
@@ -116,17 +110,14 @@ class RowEmbedder:
         self,
         task: RankTask,
         index: SequenceIndex,
-        learnt: Mapping[str, int] | None = None,
         models: Models | None = None,
     ) -> None:
         self._task, self._index = task, index
-        self._models = models or Models(
-            task, task.torch_device, task.precision, task.batch_tokens, learnt
-        )
+        self._models = models or Models(task, task.torch_device, task.precision, task.batch_tokens)
         self._encoders = self._models.encoders
         self._per_token = any(spec.pooling.per_token for spec in task.encoders)
-        self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "again": 0.0}
-        self.again: Counter[str] = Counter()
+        self.seconds = {"tokenise": 0.0, "encode": 0.0, "score": 0.0, "recompute": 0.0}
+        self.recomputed = 0
         self.filling = Filling()
         if task.torch_device == "cuda":
             all_rows = np.arange(index.n_rows)
@@ -134,11 +125,6 @@ class RowEmbedder:
                 # Rows are sorted by descending length.
                 longest = self._sequence(encoder, int(self._own(encoder, all_rows).argmax()))
                 encoder.find_budget(longest, task.batch_tokens)
-
-    @property
-    def learnt(self) -> dict[str, int]:
-        """Return the learnt token budgets, for the next embedder on a device of this type."""
-        return {key: n for encoder in self._encoders for key, n in encoder.budget.learnt.items()}
 
     def tokenise(self, unit: int, rows: range) -> list[UnitTokens]:
         """Tokenise the rows of a unit for `embed`; may be called in any thread.
@@ -196,7 +182,6 @@ class RowEmbedder:
                     findings,
                     watch.report_next,
                     work.add_encoded,
-                    shortest=partial(self._shortest, encoder),
                     prefetch=prefetch,
                 )
             self.filling += encoded.filling
@@ -310,21 +295,19 @@ class RowEmbedder:
         return scores
 
     def _encode_again(self, unit: range, work: "_UnitWork", rows: Sequence[int]) -> RowNumbers:
-        """Encode the given rows of the unit one by one, at fp32 or another fallback precision.
+        """Encode the given rows of the unit one by one, at fp32.
 
         Return the vectors and scores of all rows of the unit. If a row still has numbers that
         cannot be stored, the reason of its quarantine is added to ``work.reasons``.
         """
-        with self._timed("again"):
+        with self._timed("recompute"):
             tried = {row: self._encode_alone(work, row) for row in rows}
         numbers = self._numbers(unit, work)
         for row, problem in unstorable_rows(numbers).items():
             if row not in work.reasons:
                 attempts = "; ".join(dict.fromkeys(retry.attempts for retry in tried[row]))
                 work.reasons[row] = f"{problem}, {attempts}"
-        for row in tried.keys() - work.reasons.keys():
-            precisions = {retry.precision for retry in tried[row]}
-            self.again["bf16" if "bf16" in precisions else "fp32"] += 1
+        self.recomputed += len(tried.keys() - work.reasons.keys())
         return numbers
 
     def _encode_alone(self, work: "_UnitWork", row: int) -> list[Retry]:
@@ -372,13 +355,6 @@ class RowEmbedder:
             reasons={rows[row]: reason for row, reason in sorted(reasons.items())},
             counts=counts,
         )
-
-    def _shortest(self, encoder: RankEncoder) -> int:
-        """Return an upper limit for the tokens of the run's shortest row.
-
-        The limit is the number of letters plus two special tokens.
-        """
-        return len(self._sequence(encoder, self._index.n_rows - 1)) + 2
 
     def _sequence(self, encoder: RankEncoder, row: int) -> bytes:
         (sequence,) = self._index.sequences(np.array([row]), encoder.encoder.view)

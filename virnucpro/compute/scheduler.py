@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from virnucpro.compute.rank_main import Assignment, RankTask, Share, run_rank
 from virnucpro.compute.unit_queue import UnitQueue
-from virnucpro.run.coordinator_files import CoordinatorLog, merge_budgets, write_budgets
+from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.execution import Execution
 from virnucpro.runtime.policy import Action, Findings, decide, findings
 from virnucpro.runtime.status import Fault, WorkerState, WorkerStatus
@@ -44,11 +44,6 @@ _NEXT_STEP = {
 class RankReports:
     """What the ranks of a launch have reported.
 
-    Parameters
-    ----------
-    task
-        Parameters that are the same for all ranks; updated with the token budgets that ranks find.
-
     Attributes
     ----------
     statistics
@@ -59,30 +54,20 @@ class RankReports:
         All failures of ranks, oldest first.
     """
 
-    def __init__(self, task: RankTask, log: CoordinatorLog) -> None:
-        self.task = task
+    def __init__(self) -> None:
         self.statistics: dict[int, Mapping[str, Any]] = {}
         self.committed: dict[int, dict[int, int]] = {}
         self.faults: list[Fault] = []
-        self._log = log
 
     def rows(self, rank: int) -> int:
         """Return the number of rows that a rank has committed."""
         return sum(self.committed.get(rank, {}).values())
 
     def take(self, report: Mapping[str, Any]) -> None:
-        """Store one report; token budgets are also stored for the ranks of later launches."""
+        """Store one report."""
         rank = report["rank"]
         if "committed" in report:
             self.committed.setdefault(rank, {})[report["committed"]] = report["rows"]
-        elif "learnt" in report:
-            learnt = merge_budgets(self.task.learnt, report["device"], report["learnt"])
-            self.task = replace(self.task, learnt=learnt)
-            self._log.budgets_learnt(rank, report["device"], report["learnt"])
-            try:
-                write_budgets(self.task.run, learnt)
-            except OSError as error:
-                self._log.budgets_not_kept(error)
         else:
             self.statistics[rank] = report
 
@@ -140,16 +125,16 @@ class RankScheduler:
     ) -> None:
         self._ranks = ranks
         self._execution = execution
+        self._task = task
         self._log = log
         self._shares = dict(shares)
-        own = {rank: share.units for rank, share in shares.items()}
-        self._queue = UnitQueue(own, shared=execution.redeal)
+        self._queue = UnitQueue({rank: share.units for rank, share in shares.items()})
         self._handled: set[tuple[int, int]] = set()
         self._answered: dict[int, tuple[int, int]] = {}
         self._helped: set[tuple[int, int]] = set()
         self._known = Findings()
         self._next_show = -math.inf
-        self.reports = RankReports(task, log)
+        self.reports = RankReports()
 
     @property
     def statuses(self) -> Mapping[int, WorkerStatus]:
@@ -158,7 +143,7 @@ class RankScheduler:
 
     def run(self, show: Show) -> None:
         """Start all ranks, and return when every rank has ended and none will be restarted."""
-        self._ranks.spawn_workers(run_rank, (self.reports.task, self._shares))
+        self._ranks.spawn_workers(run_rank, (self._task, self._shares))
         while not all(map(self._is_handled, self.statuses.values())):
             self._ranks.wait_for_change(_TICK_S)
             self.step(show)
@@ -214,7 +199,7 @@ class RankScheduler:
             self._log.rank_failed(
                 status, f"failed permanently; {len(left):,} of its units are left"
             )
-        elif self._queue.is_over(rank):
+        elif self._queue.is_over:
             self._log.rank_failed(status, "all of its units are committed")
         else:
             self._shares[rank] = replace(
@@ -225,7 +210,7 @@ class RankScheduler:
                 prefetch=False,
             )
             self._log.rank_failed(status, f"{_NEXT_STEP[action]} in {delay:g} s")
-            self._ranks.respawn_worker(rank, (self.reports.task, self._shares), delay)
+            self._ranks.respawn_worker(rank, (self._task, self._shares), delay)
 
     def _hand_out(self, statuses: Mapping[int, WorkerStatus]) -> None:
         """Answer the ranks that ask for a unit; stop those without one if all are committed."""
@@ -237,12 +222,12 @@ class RankScheduler:
                 continue
             # A thread of a rank that has failed would otherwise wait for the answer.
             unit = None if status.kind else self._queue.take(rank, silent)
-            if unit is not None or status.kind or self._queue.is_over(rank):
+            if unit is not None or status.kind or self._queue.is_over:
                 self._answered[rank] = question
                 self._ranks.answer_worker(rank, self._assignment(rank, unit))
         for rank, status in alive.items():
             unneeded = not status.asked or self._queue.holds(rank)
-            if self._execution.redeal and unneeded and self._queue.is_over(rank):
+            if unneeded and self._queue.is_over:
                 self._ranks.stop_worker(rank, "other workers have computed its units")
 
     def _assignment(self, rank: int, unit: int | None) -> Assignment | None:

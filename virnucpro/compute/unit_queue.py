@@ -15,8 +15,6 @@ class UnitQueue:
     ----------
     shares
         Own units of each rank, in the order of computation.
-    shared
-        Whether ranks take units of other ranks.
 
     Attributes
     ----------
@@ -26,8 +24,7 @@ class UnitQueue:
         Units that ranks held when they died: computed, or tokenised in advance.
     """
 
-    def __init__(self, shares: Mapping[int, Sequence[int]], *, shared: bool) -> None:
-        self._shared = shared
+    def __init__(self, shares: Mapping[int, Sequence[int]]) -> None:
         self._open = {rank: deque(units) for rank, units in shares.items()}
         self._held: dict[int, set[int]] = {rank: set() for rank in shares}
         self._place = {unit: at for units in shares.values() for at, unit in enumerate(units)}
@@ -37,9 +34,10 @@ class UnitQueue:
         self.suspects: Collection[int] = ()
         self.dropped: set[int] = set()
 
-    def is_over(self, rank: int) -> bool:
-        """Return whether a rank will get no further unit."""
-        return not self._uncommitted if self._shared else not self.left(rank)
+    @property
+    def is_over(self) -> bool:
+        """Return whether all units are committed."""
+        return not self._uncommitted
 
     def left(self, rank: int) -> list[int]:
         """Return the uncommitted units that a rank holds or has as its own, in order."""
@@ -68,7 +66,7 @@ class UnitQueue:
         if self._held[rank] and sum(map(len, self._open.values())) < len(self._open):
             return None
         unit = self._open[rank].popleft() if self._open[rank] else None
-        if unit is None and self._shared:
+        if unit is None:
             unit = next(self._of_others(silent), None)
         if unit is not None:
             self._held[rank].add(unit)

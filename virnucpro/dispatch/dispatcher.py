@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, SupportsIndex, cast
 
 from virnucpro.dispatch.loop import DispatchLoop
 from virnucpro.dispatch.protocol import (
-    Answers,
+    Answer,
     CleanupFailed,
     DispatchStats,
     Event,
@@ -25,7 +25,6 @@ from virnucpro.dispatch.protocol import (
     TaskTimeout,
     WorkerDied,
     in_order,
-    one_by_one,
 )
 from virnucpro.dispatch.stream import Stream
 from virnucpro.dispatch.worker import BaseWorker, Result, Task
@@ -76,7 +75,6 @@ class Callbacks:
         on_retry: Callable[[int, int, str, int], object] | None = None,
         on_fault: Callable[[WorkerDied | CleanupFailed], object] | None = None,
     ) -> None:
-        self.on_success = on_success
         self._on_setup_fail = on_setup_fail or _log_setup_failure
         self._on_fault = on_fault or _log_fault
         # Each function is called with the attributes of its event.
@@ -126,9 +124,8 @@ class Dispatcher(Generic[Task, Result]):
     The generator and all callbacks run in the thread that calls these methods. The generator must
     not wait for an answer. While the generator or a callback blocks, dead workers are not replaced.
     At most `queue_size` tasks are in memory: received from the generator, but not answered yet.
-    If a worker dies, a new process replaces it. Only the running task counts as the cause and may
-    fail; the worker's other tasks are reassigned. A task may be started several times, but is
-    answered once.
+    A worker gets its next task after the answer to the last one. If a worker dies, a new process
+    replaces it, and its task is retried. A task may be started several times, but is answered once.
 
     The dispatcher sets no signal handlers: Ctrl-C stops the run and raises KeyboardInterrupt. If
     the program ends, the workers end too. The worker class must be in a module that can be
@@ -162,9 +159,6 @@ class Dispatcher(Generic[Task, Result]):
         limit is treated as hung: it writes its stack traces to its log, is killed, and its task has
         failed one attempt. While one callback or generator call blocks, at most half of the limit
         is counted. Default: `progress_timeout` of the worker class.
-    one_at_a_time
-        Whether a worker gets a task only after it has answered its previous task. By default,
-        tasks of milliseconds are sent in batches, and a task may wait for a longer task.
     environment
         Environment variables of the workers, set before their imports.
     log_folder
@@ -192,7 +186,6 @@ class Dispatcher(Generic[Task, Result]):
         setup_timeout: float | None = SETUP_S,
         cleanup_timeout: float | None = 60.0,
         progress_timeout: float | None = None,
-        one_at_a_time: bool = False,
         environment: Mapping[str, str] | None = None,
         log_folder: Path | None = None,
     ) -> None:
@@ -202,14 +195,7 @@ class Dispatcher(Generic[Task, Result]):
             raise ValueError(f"queue_size must be at least 1, not {queue_size}.")
         if progress_timeout is None:
             progress_timeout = worker_cls.progress_timeout
-        self._rules = Rules(
-            max_attempts,
-            setup_timeout,
-            cleanup_timeout,
-            progress_timeout,
-            one_at_a_time,
-            fair=not ordered,
-        )
+        self._rules = Rules(max_attempts, setup_timeout, cleanup_timeout, progress_timeout)
         ids = None if gpu_ids is None else list(gpu_ids)
         if not all(isinstance(number, SupportsIndex) for number in ids or ()):
             raise TypeError(f"gpu_ids must be integers, such as [0, 1], not {gpu_ids!r}.")
@@ -300,10 +286,9 @@ class Dispatcher(Generic[Task, Result]):
         callbacks = Callbacks(
             on_success, on_error, on_timeout, on_setup_fail, on_task_start, on_retry, on_fault
         )
-        starts = on_task_start is not None
         try:
             setup_kwargs |= keywords or {}
-            rules = replace(self._rules, report_starts=starts, task_timeout=task_timeout)
+            rules = replace(self._rules, task_timeout=task_timeout)
             with self._events(generator, base_seed, setup_kwargs, rules) as events:
                 self._deliver(in_order(events) if self._ordered else events, callbacks)
         finally:
@@ -378,7 +363,7 @@ class Dispatcher(Generic[Task, Result]):
         ordered: bool,
     ) -> Generator[Outcome[Task, Result], None, None]:
         callbacks = Callbacks(lambda *_: None)
-        rules = replace(self._rules, fair=not ordered, task_timeout=task_timeout)
+        rules = replace(self._rules, task_timeout=task_timeout)
         held: dict[int, Task] = {}  # the tasks in memory
 
         def numbered() -> Iterator[Task]:
@@ -388,9 +373,9 @@ class Dispatcher(Generic[Task, Result]):
 
         with self._events(numbered(), base_seed, keywords, rules) as events:
             try:
-                for event in in_order(events) if ordered else one_by_one(events):
+                for event in in_order(events) if ordered else events:
                     self._stats.note(event)
-                    if not isinstance(event, TaskSuccess | TaskError | TaskTimeout):
+                    if not isinstance(event, Answer):
                         callbacks.call(event)
                         continue
                     number = event.task_id
@@ -435,12 +420,10 @@ class Dispatcher(Generic[Task, Result]):
         timeouts, retries, deaths, setup_failures, cleanup_failures. Also recent (the last errors,
         one line each) and workers. For each worker id, workers has status (initializing, idle,
         processing, restarting, error, finished), current_task, task_start_time (seconds of
-        `time.monotonic`), last_duration (mean seconds per task in the worker's last message of
-        results), and the counts of this worker.
+        `time.monotonic`), last_duration (seconds of the last task), and the counts of this worker.
         """
         loop, in_flight = self._loop, self._stream.in_flight
         busy = {} if loop is None else loop.current_tasks()
-        durations = {} if loop is None else loop.durations
         stats = self._stats.as_dict()
         running = 0
         for worker_id, worker in stats["workers"].items():
@@ -449,7 +432,6 @@ class Dispatcher(Generic[Task, Result]):
                 worker["status"] = "processing"
                 running = min(in_flight, running + 1)
             worker["current_task"], worker["task_start_time"] = task, since
-            worker["last_duration"] = durations.get(worker_id)
         return {"pending": in_flight - running, "running": running, **stats}
 
     @contextmanager
@@ -468,8 +450,7 @@ class Dispatcher(Generic[Task, Result]):
             slots = self._slots(base_seed, rules.task_timeout, keywords)
             self._stream = Stream(tasks, self.queue_size)
             self._stats = DispatchStats(setup.rank for setup, _ in slots)
-            most = max(1, self.queue_size // (2 * len(slots)))
-            self._loop = DispatchLoop(slots, self._stream, rules, most)
+            self._loop = DispatchLoop(slots, self._stream, rules)
             with closing(self._loop.events()) as events:
                 yield events
         finally:
@@ -478,19 +459,11 @@ class Dispatcher(Generic[Task, Result]):
 
     def _deliver(self, events: Iterable[Event], callbacks: Callbacks) -> None:
         """Add each event to the statistics and call the user's callback for this event."""
-        stats, stream, on_success = self._stats, self._stream, callbacks.on_success
         for event in events:
-            if type(event) is Answers:
-                counts, worker_id = stats.worker_stats(event.worker_id), event.worker_id
-                for task_id, data in zip(event.task_ids, event.data, strict=True):
-                    counts.completed += 1
-                    on_success(task_id, data, worker_id)
-                stream.delivered += len(event.data)
-                continue
-            stats.note(event)
+            self._stats.note(event)
             callbacks.call(event)
-            if isinstance(event, TaskSuccess | TaskError | TaskTimeout):
-                stream.delivered += 1
+            if isinstance(event, Answer):
+                self._stream.delivered += 1
 
     def _slots(
         self, base_seed: int, task_timeout: float | None, keywords: dict[str, Any]

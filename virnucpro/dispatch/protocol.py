@@ -119,16 +119,6 @@ class WorkerDied:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """Results of one or more successful tasks of a worker; replaces one `TaskSuccess` per task."""
-
-    task_ids: range | list[int]
-    data: list[object]
-    worker_id: int
-    seconds: float = field(default=0.0, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome(Generic[Task, Result]):
     """The final answer to one task, a success or a failure, as a value; see `Dispatcher.imap`.
 
@@ -149,8 +139,7 @@ class Outcome(Generic[Task, Result]):
     worker
         Number of the last worker; None if none ran the task.
     seconds
-        Duration of the last attempt in seconds. For tasks below 2 ms, the mean of tasks that were
-        answered together. 0 if no attempt began.
+        Duration of the last attempt in seconds; 0 if no attempt began.
     """
 
     task: Task
@@ -167,31 +156,20 @@ class Outcome(Generic[Task, Result]):
         return self.status == "success"
 
 
-Answer = Answers | TaskSuccess | TaskError | TaskTimeout
+Answer = TaskSuccess | TaskError | TaskTimeout
 
 Event = Answer | WorkerReady | TaskStarted | TaskRetried | SetupFailed | CleanupFailed | WorkerDied
 
 
-def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
-    """Split each `Answers` event into one `TaskSuccess` per task; yield other events unchanged."""
-    for event in events:
-        if isinstance(event, Answers):
-            worker_id, seconds = event.worker_id, event.seconds
-            for task_id, data in zip(event.task_ids, event.data, strict=True):
-                yield TaskSuccess(task_id, data, worker_id, seconds=seconds)
-        else:
-            yield event
-
-
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events `one_by_one`, and answers in ascending order of task ids.
+    """Yield the events, and answers in ascending order of task ids.
 
     Events that are not answers are yielded immediately.
     """
     held: dict[int, Event] = {}
     turn = 0
-    for event in one_by_one(events):
-        if isinstance(event, TaskSuccess | TaskError | TaskTimeout):
+    for event in events:
+        if isinstance(event, Answer):
             held[event.task_id] = event
         else:
             yield event
@@ -217,6 +195,8 @@ class WorkerStats:
         Numbers of answers: results, errors, exceeded time limits.
     retries, deaths
         Numbers of retried tasks, and of deaths of the worker's process.
+    last_duration
+        Seconds of the worker's last task, or None.
     """
 
     status: str = "initializing"
@@ -225,6 +205,7 @@ class WorkerStats:
     timeouts: int = 0
     retries: int = 0
     deaths: int = 0
+    last_duration: float | None = None
 
 
 class DispatchStats:
@@ -243,16 +224,11 @@ class DispatchStats:
         self._cleanup_failures = 0
         self._recent: deque[str] = deque(maxlen=RECENT)
 
-    def worker_stats(self, worker_id: int | None) -> WorkerStats:
-        """Return the counts and the status of one worker.
-
-        If `worker_id` is None, return the counts of tasks that no worker could run.
-        """
-        return self._by_worker.setdefault(worker_id, WorkerStats())
-
     def note(self, event: Event) -> None:
         """Add an event to the counts of its worker, and update the status of this worker."""
-        counts = self.worker_stats(event.worker_id)
+        counts = self._by_worker.setdefault(event.worker_id, WorkerStats())
+        if isinstance(event, Answer):
+            counts.last_duration = event.seconds
         match event:
             case TaskSuccess():
                 counts.completed += 1

@@ -2,39 +2,19 @@
 
 import os
 import pickle
-import threading
+import struct
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from virnucpro.dispatch.codec import (
-    NUMBERS,
-    TIMED_OUT,
-    Body,
-    Encoded,
-    Failed,
-    as_body,
-    from_body,
-    is_short,
-    pack_answers,
-    pack_bodies,
-    pack_plain,
-    unpack,
-)
 from virnucpro.dispatch.worker import BaseWorker, WorkerUnusable, file_of, import_file
 from virnucpro.runtime.messages import Report, WorkerChannel
-from virnucpro.runtime.shared import Region, Ring, SharedMemory
+from virnucpro.runtime.shared import SharedNumbers
 from virnucpro.runtime.signals import call_on_alarm, call_on_stop, ignore_stops, set_alarm
-
-FLUSH_S = 0.002
-"""Maximum seconds that a result waits for further results of its batch."""
-
-_ROOM_TICK_S = 0.001
-"""Seconds between two looks for space in the ring. The parent reads as much as is in the ring."""
 
 
 class Tag:
@@ -42,117 +22,23 @@ class Tag:
 
     READY = b"R"
     SETUP_FAILED = b"S"
-    ANSWERS = b"A"
+    RESULT = b"A"
+    ERROR = b"E"
+    TIMED_OUT = b"T"
     CLEANUP_FAILED = b"C"
 
 
-class ResultSender:
-    """Collects results and sends them in batches.
+ANSWER_HEAD = struct.Struct("=qd")
+"""Start of an answer, after its tag: the number of the worker's task, from 1, and its seconds.
 
-    A separate thread sends finished results during a slow task.
+The pickled result or the traceback follows.
+"""
 
-    Parameters
-    ----------
-    channel
-        The pipe to the parent.
-    ring
-        Ring buffer in shared memory for large results.
-    beat
-        Function that records progress; it is called at each step of sending a result.
-    """
+Answer = tuple[bytes, bytes]
+"""Tag and content of the answer to a task."""
 
-    def __init__(
-        self,
-        channel: WorkerChannel,
-        ring: Ring,
-        beat: Callable[[], object],
-    ) -> None:
-        self.values: list[object] = []
-        self.stopping: Callable[[], bool] = lambda: False
-        self.flushed_at = time.monotonic()
-        self._disowned = False
-        self._channel = channel
-        self._ring = ring
-        self._beat = beat
-        self._lock = threading.Lock()
-        self._busy = threading.Event()
-        threading.Thread(target=self._flush_late, name="virnucpro-post", daemon=True).start()
-
-    def disown(self) -> None:
-        """Mark this process as a fork of the worker, which must not send results."""
-        self._disowned = True
-
-    def leave_if_disowned(self) -> None:
-        """Exit this process if it is a fork of the worker; only the worker itself sends results."""
-        if self._disowned:
-            os._exit(0)
-
-    def report(self, tag: bytes, text: str = "") -> None:
-        """Send a message about the worker's state, with an optional error text."""
-        self._channel.send(Report(tag + text.encode("utf-8", "backslashreplace")))
-
-    def begin(self) -> None:
-        """Record the start of a batch of tasks; until `end`, a thread sends finished results."""
-        self.flushed_at = time.monotonic()
-        self._busy.set()
-
-    def end(self) -> None:
-        """Send the remaining results at the end of a batch of tasks."""
-        self._busy.clear()
-        self.flush()
-
-    def flush(self) -> None:
-        """Send all finished results in the order of the tasks."""
-        with self._lock:
-            # The other thread may append at the same time: remove only the copied values.
-            values = self.values[:]
-            if not values:
-                return
-            del self.values[: len(values)]
-            now = time.monotonic()
-            seconds, self.flushed_at = now - self.flushed_at, now
-            plain = pack_plain(values)
-            frame = (
-                pack_bodies([self._body(value) for value in values]) if plain is None else [plain]
-            )
-            self._beat()  # large results are copied once more before their first byte is sent
-            answers = (Tag.ANSWERS, pack_answers(len(values), seconds), *frame)
-            self._channel.send(Report(b"".join(answers)))
-
-    def pack(self, result: object) -> object:
-        """Prepare a result for sending; return short strings, short bytes and `Failed` unchanged.
-
-        Any other result is pickled immediately and returned as `Encoded`. Later changes of the
-        result then have no effect, and a crash during pickling is attributed to the right task.
-        """
-        if is_short(result) or isinstance(result, Failed):
-            return result
-        self._beat()
-        return Encoded(as_body(result, self._place))
-
-    def _body(self, value: object) -> Body:
-        if isinstance(value, Encoded):
-            return value.body
-        return value if isinstance(value, Failed) else pickle.dumps(value, 5)
-
-    def _place(self, pieces: Sequence[memoryview]) -> Region | None:
-        """Copy `pieces` into the ring buffer in shared memory; wait for space if necessary.
-
-        Return the region of the copies; None if the pieces are too large or the run stops.
-        """
-        if not self._ring.fits(pieces):
-            return None
-        while (region := self._ring.put(pieces)) is None and not self.stopping():
-            self.flush()  # the parent frees only the space of results that it has received
-            time.sleep(_ROOM_TICK_S)
-        return region
-
-    def _flush_late(self) -> None:
-        while True:
-            self._busy.wait()
-            time.sleep(FLUSH_S)
-            if self.values and time.monotonic() - self.flushed_at > FLUSH_S:
-                self.flush()
+TIMED_OUT = object()
+"""Returned in place of the result of a task that exceeded its time limit."""
 
 
 class TaskInterrupted(BaseException):
@@ -212,15 +98,15 @@ class Interrupter:
 
         return call
 
-    def run_interruptible(self, batch: Callable[[], None]) -> None:
-        """Call the function `batch`, which runs a batch of tasks; SIGTERM interrupts this call."""
+    def run_interruptible(self, function: Callable[[], Answer]) -> Answer | None:
+        """Call a function that SIGTERM interrupts; return None if the parent requested a stop."""
         self.interruptible = True
         try:
-            if not self.stopping:
-                batch()
+            return None if self.stopping else function()
         except TaskInterrupted:
             if not self.stopping:
                 raise
+            return None
         finally:
             self.interruptible = False
 
@@ -237,10 +123,7 @@ class Interrupter:
 
 
 RUNNING = 0
-"""Index of the shared number of the running task, from 1; negative between tasks."""
-
-STARTED = 0
-"""Index of the shared time at which the running task started (seconds, monotonic clock)."""
+"""Index of the shared number of the last started task, from 1; negative once it has its answer."""
 
 PROGRESSED = 1
 """Index of the shared time of the last reported progress (seconds); 0 before any progress."""
@@ -278,31 +161,37 @@ def serve(
 
     `shared` is a descriptor of the shared memory.
     """
-    memory = SharedMemory(shared)
-    beat = partial(_beat, memory.times)
-    sender = ResultSender(channel, memory.upwards, beat)
+    numbers = SharedNumbers(shared).values
+    beat = partial(_beat, numbers)
     try:
         worker = assignment.worker_cls()
         worker._beat = beat  # noqa: SLF001 - the dispatcher's part of it
         worker.setup(assignment.gpu_id, assignment.seed, **assignment.keywords)
     except BaseException:  # noqa: BLE001 - SystemExit is a failed setup, too
-        sender.report(Tag.SETUP_FAILED, traceback.format_exc())
+        _send(channel, Tag.SETUP_FAILED, _traceback())
         return
-    os.register_at_fork(after_in_child=sender.disown)
-    interrupter = Interrupter(assignment.task_timeout)
-    sender.stopping = lambda: interrupter.stopping
-    sender.report(Tag.READY)
-    _TaskLoop(worker, memory, sender, interrupter).run(channel)
+    tasks = _TaskLoop(worker, numbers, channel, Interrupter(assignment.task_timeout))
+    os.register_at_fork(after_in_child=tasks.disown)
+    _send(channel, Tag.READY)
+    tasks.run()
     ignore_stops()
     try:
         worker.cleanup()
     except BaseException:  # noqa: BLE001 - SystemExit, too
-        sender.report(Tag.CLEANUP_FAILED, traceback.format_exc())
+        _send(channel, Tag.CLEANUP_FAILED, _traceback())
 
 
-def _beat(times: "memoryview[float]") -> None:
+def _beat(numbers: "memoryview[float]") -> None:
     # A single assignment: two threads can call this at the same time.
-    times[PROGRESSED] = time.monotonic()
+    numbers[PROGRESSED] = time.monotonic()
+
+
+def _send(channel: WorkerChannel, *parts: bytes) -> None:
+    channel.send(Report(b"".join(parts)))
+
+
+def _traceback() -> bytes:
+    return traceback.format_exc().encode("utf-8", "backslashreplace")
 
 
 class _TaskLoop:
@@ -311,65 +200,52 @@ class _TaskLoop:
     def __init__(
         self,
         worker: BaseWorker,
-        memory: SharedMemory,
-        sender: ResultSender,
+        numbers: "memoryview[float]",
+        channel: WorkerChannel,
         interrupter: Interrupter,
     ) -> None:
-        self._memory = memory
-        self._sender = sender
+        self._numbers = numbers
+        self._channel = channel
         self._interrupter = interrupter
-        self._serial = 0
-        self._plain = interrupter.limited(worker.process)
-        ring = memory.downwards
-        self._sealed = interrupter.limited(lambda body: worker.process(from_body(body, ring)))
+        self._disowned = False
+        self._process = interrupter.limited(
+            lambda message: worker.process(pickle.loads(message))  # noqa: S301 - written by this worker's own parent
+        )
 
-    def run(self, channel: WorkerChannel) -> None:
+    def disown(self) -> None:
+        """Mark this process as a fork of the worker, which must not send answers."""
+        self._disowned = True
+
+    def run(self) -> None:
         """Run the parent's tasks until it sends an empty message or ends, or the run stops."""
-        while message := channel.receive():
-            plain, values = unpack(message)
-            process = self._plain if plain else self._sealed
-            self._sender.begin()
-            self._interrupter.run_interruptible(lambda: self._batch(process, values))  # noqa: B023 - called at once
-            if self._interrupter.stopping:
-                return
-            self._memory.words[RUNNING] = -self._serial
-            self._sender.end()
-
-    def _batch(self, process: Callable[[Any], Any], values: list[object]) -> None:
-        words, times, sender = self._memory.words, self._memory.times, self._sender
-        interrupter, append, clock = self._interrupter, sender.values.append, time.monotonic
-        serial = self._serial
-        for value in values:
-            now = clock()
-            if now - sender.flushed_at > FLUSH_S:
-                # A long task is sent before the next, so that `seconds` is its own duration.
-                interrupter.interruptible = False
-                words[RUNNING] = -serial  # if the worker dies in the sending, no task is the cause
-                sender.flush()
-                interrupter.interruptible = True
-                if interrupter.stopping:
-                    return
-                now = clock()
-            # First the time, then the number: a reader of the number gets this task's time.
-            times[STARTED] = now
+        numbers, serial = self._numbers, 0
+        while message := self._channel.receive():
             serial += 1
-            words[RUNNING] = serial
-            try:
-                result = process(value)
-                sender.leave_if_disowned()
-                if type(result) in NUMBERS:
-                    append(result)
-                else:
-                    interrupter.interruptible = False
-                    append(sender.pack(result))
-                    interrupter.interruptible = True
-            except TaskInterrupted:
-                raise
-            except WorkerUnusable:
-                interrupter.interruptible = False
-                sender.flush()  # the results of earlier tasks
-                raise
-            except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
-                sender.leave_if_disowned()
-                append(Failed(traceback.format_exc()))
-        self._serial = serial
+            numbers[RUNNING], started = serial, time.monotonic()
+            answer = self._interrupter.run_interruptible(partial(self._answer, message))
+            if answer is None:
+                return
+            seconds = time.monotonic() - started
+            numbers[RUNNING] = -serial
+            _beat(numbers)  # a large result is copied before its first byte is sent
+            _send(self._channel, answer[0], ANSWER_HEAD.pack(serial, seconds), answer[1])
+
+    def _answer(self, message: bytes) -> Answer:
+        try:
+            result = self._process(message)
+            self._leave_if_disowned()
+            _beat(self._numbers)  # pickling has a deadline of its own
+            return (
+                (Tag.TIMED_OUT, b"")
+                if result is TIMED_OUT
+                else (Tag.RESULT, pickle.dumps(result, protocol=5))
+            )
+        except (TaskInterrupted, WorkerUnusable):
+            raise
+        except BaseException:  # noqa: BLE001 - the answer to this task; SystemExit, too
+            self._leave_if_disowned()
+            return Tag.ERROR, _traceback()
+
+    def _leave_if_disowned(self) -> None:
+        if self._disowned:
+            os._exit(0)

@@ -172,14 +172,6 @@ MOST_TOKENS: Final = 65_536
 busy between batches.
 """
 
-_FITTED: Final = "fitted"
-"""End of the key in `TokenBudget.learnt` under which the longest sequence that fitted is stored."""
-
-
-def is_fitted(key: str) -> bool:
-    """Return True if a key of `TokenBudget.learnt` stores a sequence length, not a budget."""
-    return key.endswith(f"/{_FITTED}")
-
 
 def length_class(length: int) -> int:
     """Return `length`, rounded up to a power of two: 512 for 257 to 512."""
@@ -193,35 +185,23 @@ class TokenBudget:
 
     Parameters
     ----------
-    name
-        Name of the encoder.
     first
         Initial budget in tokens.
-    learnt
-        Budgets from earlier runs: the stored value of `TokenBudget.learnt`. Entries of other
-        encoders are ignored.
 
     Attributes
     ----------
-    known
-        Whether `probe` has measured the initial budget, in this run or an earlier run.
+    probed
+        Whether `probe` has measured the initial budget.
     longest_fitted
         Tokens of the longest sequence that was encoded without an out-of-memory error; 0 if
         unknown.
     """
 
-    def __init__(self, name: str, first: int, learnt: Mapping[str, int]) -> None:
-        self._name = name
-        self._first = learnt.get(name, first)
-        self.known = name in learnt
-        self.longest_fitted = learnt.get(f"{name}/{_FITTED}", 0)
-        self._was_short = self.longest_fitted > 0
-        by_class = (key.rpartition("/") for key in learnt)
-        self._limits = {
-            int(size): learnt[f"{owner}/{size}"]
-            for owner, _, size in by_class
-            if owner == name and size.isdecimal()
-        }
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self.probed = False
+        self.longest_fitted = 0
+        self._limits: dict[int, int] = {}
 
     def __call__(self, longest: int) -> int:
         """Return the token budget of a batch whose longest sequence has `longest` tokens.
@@ -232,26 +212,9 @@ class TokenBudget:
         own = length_class(longest)
         return min([self._first, *(n for size, n in self._limits.items() if size <= own)])
 
-    @property
-    def learnt(self) -> dict[str, int]:
-        """Token budgets to store for later runs.
-
-        The initial budget has the encoder's name as its key. The budget of a length class has
-        the key ``NAME/CLASS``. After an out-of-memory error, the key ``NAME/fitted`` stores the
-        tokens of the longest encoded sequence.
-        """
-        limits = {f"{self._name}/{size}": n for size, n in sorted(self._limits.items())}
-        if self._was_short and self.longest_fitted:
-            limits[f"{self._name}/{_FITTED}"] = self.longest_fitted
-        return ({self._name: self._first} if self.known else {}) | limits
-
     def fitted(self, longest: int) -> None:
         """Record that a batch fitted into memory; its longest sequence has `longest` tokens."""
         self.longest_fitted = max(self.longest_fitted, longest)
-
-    def was_short(self) -> None:
-        """Record that a batch ran out of memory; then `learnt` also has the key ``NAME/fitted``."""
-        self._was_short = True
 
     def lower(self, longest: int, tokens: int) -> None:
         """Lower the budget after a batch of `tokens` tokens did not fit into memory.
@@ -267,7 +230,7 @@ class TokenBudget:
         A budget of at least the initial budget applies to all lengths. A smaller budget applies to
         the length class of `longest` and to longer sequences.
         """
-        self.known = True
+        self.probed = True
         if tokens >= self._first:
             self._first = tokens
         else:

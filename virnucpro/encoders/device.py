@@ -27,19 +27,6 @@ _USERS: Final[set[int]] = set()
 """Process that uses torch; a fork inherits that of its parent."""
 
 
-def device_name(kind: str) -> str:
-    """Return the model name of the GPU for the kind ``cuda``, otherwise `kind` (``cpu``).
-
-    Token budgets are stored under this name, because they apply to one device model only. A process
-    without torch computes on the CPU, and returns `kind`.
-    """
-    torch = sys.modules.get("torch")
-    if kind != "cuda" or torch is None:
-        return kind
-    name: str = torch.cuda.get_device_name()
-    return name
-
-
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
     """Set the CPU threads of torch during the block; do nothing in a process without torch."""

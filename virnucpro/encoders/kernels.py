@@ -1,6 +1,5 @@
 """Linear layers with weights in oneDNN's packed layout, and attention within each sequence."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
@@ -117,16 +116,6 @@ _WIDEST_HEAD: Final = 256
 ``aten/src/ATen/native/transformers/cuda/sdp_utils``.
 """
 
-_SCORES_AT_ONCE: Final = 1 << 20
-"""Number of attention scores, one per pair of tokens and head, that are computed at once: 2 MiB
-stay in the CPU caches.
-"""
-
-_SHORT: Final = 200
-"""Maximum tokens of a sequence for which plain products in bfloat16 are as fast as torch's fused
-attention, or faster. At 256 tokens they take 1.5 times as long.
-"""
-
 Attention: TypeAlias = Callable[[torch.Tensor, PackedBatch], torch.Tensor]
 """Attention between all tokens of a sequence, scaled by 1 / sqrt(head_dim), without a mask.
 
@@ -178,38 +167,15 @@ def all_at_once(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
 def by_groups(heads: torch.Tensor, packed: PackedBatch) -> torch.Tensor:
     """Compute attention separately for each group of sequences of equal length (`EqualLengths`).
 
-    Arguments and result are described in `Attention`. For short sequences in bfloat16 on a CPU,
-    plain matrix products replace torch's fused attention.
+    Arguments and result are described in `Attention`.
     """
     mixed = heads.new_empty(len(heads), *heads.shape[2:])
     mixed[packed.total :].zero_()
     heads = on_cache_lines(heads.flatten(1)).view(heads.shape)
-    by_products = heads.device.type == "cpu" and heads.dtype == torch.bfloat16
     for group in packed.groups:
         q, k, v = group.of(heads).permute(2, 0, 3, 1, 4)
-        if by_products and group.length <= _SHORT:
-            at_once = max(1, _SCORES_AT_ONCE // (q.shape[1] * group.length**2))
-            _attend_by_products(q, k, v, group.of(mixed), at_once)
-        else:
-            group.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
+        group.of(mixed).copy_(scaled_dot_product_attention(q, k, v).transpose(1, 2))
     return mixed.flatten(1)
-
-
-def _attend_by_products(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mixed: torch.Tensor, at_once: int
-) -> None:
-    """Compute attention by matrix products and write the result to `mixed`.
-
-    `q`, `k`, `v`: (n, n_heads, length, head_dim). `mixed`: (n, length, n_heads, head_dim).
-    `at_once`: number of sequences that are computed together.
-    """
-    scale = 1 / math.sqrt(q.shape[-1])
-    nothing = q.new_empty(1, 1, 1)
-    for parts in zip(*(torch.split(x, at_once) for x in (q, k, v, mixed)), strict=True):
-        queries, keys, values = (part.flatten(0, 1) for part in parts[:3])
-        scores = torch.baddbmm(nothing, queries, keys.mT, beta=0, alpha=scale)
-        joined = torch.bmm(torch.softmax(scores, -1), values).view(parts[0].shape)
-        parts[3].copy_(joined.transpose(1, 2))
 
 
 def on_cache_lines(rows: torch.Tensor) -> torch.Tensor:

@@ -89,19 +89,6 @@ def require_installed(specs: Sequence[EncoderSpec], purpose: str) -> None:
         require_extra("models", purpose)
 
 
-def size_named(name: str) -> EncoderConfig:
-    """Return the settings of the published encoder with this name.
-
-    Raises
-    ------
-    UsageError
-        If the name is unknown.
-    """
-    if name not in PUBLISHED:
-        raise UsageError(f"unknown model {name!r}; choose one of {', '.join(PUBLISHED)}.")
-    return PUBLISHED[name]
-
-
 def load_encoder(spec: EncoderSpec, device: str = "cpu", precision: Precision = "fp32") -> Encoder:
     """Load an encoder onto a device.
 

@@ -324,9 +324,7 @@ class LauncherOrchestrator:
             log_folder=logs,
             show_ui=live,
         )
-        table = LaunchTable(
-            plan.source, own, files, plan.facts, balancer, merges=own == plan.target
-        )
+        table = LaunchTable(plan.source, own, files, plan.facts, balancer)
         printer = ResultPrinter(balancer, spawner.get_process_status, options.quiet, live)
 
         def receive(item: FileResult | WorkerTrouble) -> None:

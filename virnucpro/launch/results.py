@@ -1,17 +1,15 @@
-"""Results of files and events of workers in a launch, their cells, and the rate of updates."""
+"""Results of files and events of workers in a launch, and their cells."""
 
 import math
 import numbers
 import queue
 import re
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from virnucpro.console import CONTROL, encoded_file_name
@@ -168,34 +166,3 @@ def encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # surrogates that do not encode a byte
         return text.encode("utf-8", "backslashreplace")
-
-
-_SHARE: Final = 20
-"""Minimum seconds between two updates, per second that the last update took."""
-
-
-class Throttle:
-    """Limits the rate of updates: the time between two updates grows with their duration.
-
-    Parameters
-    ----------
-    least_s
-        Minimum seconds between two updates.
-    """
-
-    def __init__(self, least_s: float = 0.0) -> None:
-        self._least_s = least_s
-        self._not_before = 0.0
-
-    @property
-    def due(self) -> bool:
-        """Whether an update may begin now."""
-        return time.monotonic() >= self._not_before
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Return a context in which one update takes place; its duration delays the next one."""
-        started = time.monotonic()
-        yield
-        now = time.monotonic()
-        self._not_before = now + max(self._least_s, _SHARE * (now - started))

@@ -69,7 +69,6 @@ class ProcessSpawner:
             "progress_timeout": progress_timeout,
             "environment": environment,
             "log_folder": log_folder,
-            "one_at_a_time": True,
         }
         self._file_timeout = file_timeout
         self._show_ui = show_ui
@@ -262,10 +261,9 @@ class ProcessSpawner:
         )
 
     def _seconds(self, worker: int) -> float | None:
-        """Return the seconds that a worker's last file took; None if unknown or the worker died."""
-        stats = self.get_process_status().get(worker, {})
-        seconds: float | None = stats.get("last_duration")
-        return None if stats.get("status") == "restarting" else seconds
+        """Return the seconds that a worker's last file took; None if unknown."""
+        seconds: float | None = self.get_process_status()[worker]["last_duration"]
+        return seconds
 
     def _trouble(self, gpu_id: int | None, text: str) -> None:
         self._results.put(WorkerTrouble(gpu_id, text))

@@ -5,39 +5,30 @@ If several processes divide the files, each one has a table of its own::
     OUT/launch.tasks/0003-of-0008/    table, lock and logs of task 3 of 8
     OUT/launch.tsv, OUT/launch.json   joined table of all tasks
 
-The outputs of all files are merged beside it::
-
-    OUT/launch.predictions.tsv      rows of all files, in the order of launch.tsv; the column `file`
-                                    has the names of launch.tsv
-    OUT/launch.viruses.fasta[.gz]   viruses and proviruses of all FASTA files, in the same order;
-                                    their ids are ``sample|id``
-    OUT/launch.viruses.fastq[.gz]   those of all FASTQ files
-
 No process waits for another one, and none writes another one's table. Every task joins the tables
 when it begins and when it ends.
 """
 
-import gzip
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from virnucpro.console import as_word, counted, printable, sample_names, say, shortened
+from virnucpro.console import counted, printable, say, shortened
 from virnucpro.durable import write_file
 from virnucpro.errors import StoreError
 from virnucpro.folder_lock import is_held
 from virnucpro.launch.balancer import LoadBalancer
-from virnucpro.launch.results import FileResult, Throttle, cell, encoded, file_cell
+from virnucpro.launch.results import FileResult, cell, encoded, file_cell
 from virnucpro.launch_dir import (
     JSON_NAME,
     LOCK_NAME,
-    MERGED_NAMES,
     TSV_NAME,
     FileStatus,
     read_table,
@@ -47,6 +38,9 @@ from virnucpro.launch_dir import (
 
 _INTERVAL_S = 1.0
 """Minimum seconds between two updates of the table on disk."""
+
+_SHARE: Final = 20
+"""Minimum seconds between two updates, per second that the last update took."""
 
 _MAX_WIDTH = 60
 """Maximum number of characters of a table cell on a terminal."""
@@ -68,133 +62,11 @@ class LaunchReport:
     exit_code
         0: all files are done. 1: no file has a result. 2: some files failed, are partial or were
         not processed, or the table could not be written.
-    merged
-        Names of the merged outputs of all files in the output folder.
     """
 
     results: Sequence[FileResult]
     rows: Sequence[Sequence[str]]
     exit_code: int
-    merged: Sequence[str] = ()
-
-
-OUTPUTS_KEY: Final = "outputs"
-"""Key of a worker's result: paths of the outputs of a file, by name."""
-
-_FILE: Final = b"file"
-_FILE_FIELD: Final = re.compile(rb" file=[^ \n]*")
-_GZIP_LEVEL: Final = 6
-
-
-class MergedOutputs:
-    """Writes the merged outputs of the files that are done, atomically.
-
-    Parameters
-    ----------
-    source, folder
-        Input folder and output folder of the launch.
-    """
-
-    def __init__(self, source: Path, folder: Path) -> None:
-        self._source = source
-        self._folder = folder
-        self._merged = 0
-        self._throttle = Throttle()
-
-    @property
-    def written(self) -> list[str]:
-        """Names of the merged files that exist."""
-        return [name for name in MERGED_NAMES.values() if (self._folder / name).is_file()]
-
-    def update(self, results: Sequence[FileResult]) -> None:
-        """Write the merged outputs if there are new results; ignore write errors.
-
-        The time between two updates grows with their duration.
-        """
-        answered = sum(outcome.status.answered for outcome in results)
-        if answered == self._merged or not self._throttle.due:
-            return
-        with self._throttle.timed(), suppress(OSError):
-            self.write(results)
-        self._merged = answered
-
-    def write(self, results: Sequence[FileResult]) -> None:
-        """Write the merged outputs of all results that have some; remove the others.
-
-        Raises
-        ------
-        OSError
-            If a file cannot be read or written, or is not a file in the output folder; existing
-            merged files are unchanged.
-        """
-        files = [file_cell(outcome.file, self._source) for outcome in results]
-        samples = dict(zip(map(encoded, files), map(encoded, sample_names(files)), strict=True))
-        words = {encoded(file): encoded(as_word(file)) for file in files}
-        for name, merged in MERGED_NAMES.items():
-            sources = list(self._outputs(results, name))
-            target = self._folder / merged
-            if not sources:
-                target.unlink(missing_ok=True)
-                continue
-            with write_file(target) as stream:
-                if name.endswith(".tsv"):
-                    _join_tables(sources, stream)
-                else:
-                    _join_files([(samples[f], words[f], path) for f, path in sources], stream)
-
-    def _outputs(self, results: Sequence[FileResult], name: str) -> Iterator[tuple[bytes, Path]]:
-        """Yield for each result that has the output `name`: the name of its file, and the path."""
-        folder = self._folder.resolve()
-        for outcome in results:
-            outputs = outcome.result.get(OUTPUTS_KEY)
-            if outcome.status.answered and isinstance(outputs, dict) and name in outputs:
-                path = Path(str(outputs[name]))
-                # The path may come from a launch.json that someone has edited.
-                if not (path.is_file() and path.resolve().is_relative_to(folder)):
-                    raise OSError(f"{path} is not a file in {self._folder}: rerun {outcome.file}")
-                yield encoded(file_cell(outcome.file, self._source)), path
-
-
-def _join_files(sources: Sequence[tuple[bytes, bytes, Path]], stream: IO[bytes]) -> None:
-    """Write all entries of sources: sample, file and path.
-
-    A sample and ``|`` before each id make the ids unique. The field `file` is replaced.
-    """
-    packed = sources[0][2].suffix == ".gz"
-    lines_of_entry = 4 if ".fastq" in sources[0][2].suffixes else 0
-    target = (
-        gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0) if packed else nullcontext(stream)
-    )
-    with target as joined:
-        for sample, file, path in sources:
-            field = b" file=" + file.replace(b"\\", rb"\\")
-            with gzip.open(path) if packed else path.open("rb") as source:
-                for number, line in enumerate(source):
-                    begins = number % lines_of_entry == 0 if lines_of_entry else line[:1] == b">"
-                    entry = line[:1] + sample + b"|" + line[1:]
-                    joined.write(_FILE_FIELD.sub(field, entry, 1) if begins else line)
-
-
-def _join_tables(sources: Sequence[tuple[bytes, Path]], stream: IO[bytes]) -> None:
-    """Write the rows of all tables below the header of the first; the cells of `file` are replaced.
-
-    The tables of a launch have one worker, and so the same columns.
-    """
-    header: list[bytes] = []
-    for file, path in sources:
-        with path.open("rb") as source:
-            own = source.readline().rstrip(b"\n").split(b"\t")
-            if not header:
-                header = own
-                stream.write(b"\t".join(header) + b"\n")
-            if own != header:
-                raise OSError(f"{path} has other columns than {sources[0][1]}: rerun its file")
-            place = header.index(_FILE) if _FILE in header else None
-            for line in source:
-                cells = line.rstrip(b"\n").split(b"\t")
-                if place is not None:
-                    cells[place] = file
-                stream.write(b"\t".join(cells) + b"\n")
 
 
 @dataclass(slots=True)
@@ -211,10 +83,8 @@ class LaunchTable:
         Constant entries of ``launch.json``, such as the input folder.
     balancer
         Object that collects the results.
-    merges
-        Whether the outputs of all files are merged as well.
     is_written
-        False if `end` could not write the table or merge the outputs.
+        False if `end` could not write the table.
     """
 
     source: Path
@@ -222,15 +92,9 @@ class LaunchTable:
     files: Sequence[Path]
     facts: Mapping[str, Any]
     balancer: LoadBalancer
-    merges: bool = True
     is_written: bool = field(default=True, init=False)
     _shown: int = field(default=-1, init=False)
-    _throttle: Throttle = field(init=False)
-    _merged: MergedOutputs = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._throttle = Throttle(_INTERVAL_S)
-        self._merged = MergedOutputs(self.source, self.target)
+    _next_update: float = field(default=0.0, init=False)
 
     def begin(self) -> None:
         """Write the first version of the table; an earlier table is replaced.
@@ -244,16 +108,17 @@ class LaunchTable:
 
     def update(self) -> None:
         """Write a changed table, at most once per `_INTERVAL_S`; ignore write errors."""
-        known = len(self.balancer.results) + len(self.balancer.troubles)
-        if not self._throttle.due or known == self._shown:
+        n_items, started = (
+            len(self.balancer.results) + len(self.balancer.troubles),
+            time.monotonic(),
+        )
+        if started < self._next_update or n_items == self._shown:
             return
-        self._shown = known
-        with self._throttle.timed():
-            results = self._results("not done yet")
-            with suppress(OSError):
-                self._write(results, None, lasting=False)
-        if self.merges:
-            self._merged.update(results)
+        self._shown = n_items
+        with suppress(OSError):
+            self._write(self._results("not done yet"), None, lasting=False)
+        ended = time.monotonic()
+        self._next_update = ended + max(_INTERVAL_S, _SHARE * (ended - started))
 
     def end(self) -> LaunchReport:
         """Write the final table and return the report.
@@ -264,15 +129,6 @@ class LaunchTable:
         reason = "" if error is None else f": {str(error).partition(chr(10))[0]}"
         results = self._results(f"the launch ended before this file was done{reason}")
         exit_code = self.balancer.get_exit_code() if self.files else 0
-        if self.merges:
-            try:
-                self._merged.write(results)
-            except OSError as raised:
-                say(
-                    f"error: the outputs of all files could not be merged: {raised}. Correct this "
-                    "error, and rerun the command. The results of the files are unaffected."
-                )
-                exit_code, self.is_written = exit_code or 2, False
         try:
             rows = self._write(results, exit_code, lasting=True)
         except OSError as raised:
@@ -283,7 +139,7 @@ class LaunchTable:
             )
             rows, exit_code = table_rows(results, self.source), exit_code or 2
             self.is_written = False
-        return LaunchReport(results, rows, exit_code, self._merged.written)
+        return LaunchReport(results, rows, exit_code)
 
     def _results(self, reason_if_left: str) -> list[FileResult]:
         known = {outcome.file: outcome for outcome in self.balancer.results}
@@ -414,9 +270,8 @@ def join_tables(
 ) -> bool:
     """Write the joined table of all tasks; its exit code is null until all tasks have ended.
 
-    If a task's table is damaged, the joined table cannot be written, or the outputs cannot be
-    merged, print the error, and return false: the work of this task and its own table are
-    unaffected.
+    If a task's table is damaged, or the joined table cannot be written, print the error, and return
+    false: the work of this task and its own table are unaffected.
 
     Of the tasks that end at the same time, each one joins again if another one has ended after it
     had read the tables. So the last joined table has the results of all.

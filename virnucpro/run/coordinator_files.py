@@ -1,8 +1,4 @@
-"""Files that the coordinator of a launch writes: event log, status.json, budgets.json.
-
-budgets.json contains the token budgets of each type of device. A token budget is the maximum number
-of tokens in a batch.
-"""
+"""Files that the coordinator of a launch writes: event log and status.json."""
 
 import json
 import os
@@ -10,27 +6,18 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from virnucpro.console import output_failure
 from virnucpro.durable import write_file
-from virnucpro.encoders.batching import is_fitted
 from virnucpro.run.reporter import Reporter, Workload
 from virnucpro.run_dir import RunDirectory
-from virnucpro.runtime.events import EventLog, LogFormat
+from virnucpro.runtime.events import EventLog
 from virnucpro.runtime.status import WorkerStatus
-from virnucpro.sequences.spec import json_digest
-
-
-def step_log(run: RunDirectory, rank: int | None, log_format: LogFormat) -> EventLog:
-    """Open the event log of a rank, or of the coordinator if `rank` is None."""
-    suffix = "log" if log_format == "text" else "jsonl"
-    facts = {} if rank is None else {"rank": rank}
-    return EventLog(run.steps(rank, suffix), log_format, facts)
 
 
 class CoordinatorLog:
-    """Event log of a run: the file ``run/logs/coordinator.log``, or ``.jsonl``.
+    """Event log of a run: the file ``run/logs/coordinator.log``.
 
     The class is a context manager: an exception in the block is logged. If a signal stopped the
     run, the name of the signal is logged.
@@ -41,10 +28,10 @@ class CoordinatorLog:
         Receives failures as warnings, and other events as stages.
     """
 
-    def __init__(self, run: RunDirectory, reporter: Reporter, log_format: LogFormat) -> None:
+    def __init__(self, run: RunDirectory, reporter: Reporter) -> None:
         self._run = run
         self._reporter = reporter
-        self._log = step_log(run, None, log_format)
+        self._log = EventLog(run.coordinator_log)
         self._output_failed = False
 
     def __enter__(self) -> Self:
@@ -53,17 +40,15 @@ class CoordinatorLog:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.check_output()
         if isinstance(error, Exception):
-            self._log.write("error", f"the run failed: {type(error).__name__}: {error}")
+            self._log.write(f"the run failed: {type(error).__name__}: {error}")
         elif error is not None:
-            name = str(error) or type(error).__name__
-            self._log.write("interrupted", f"the run was stopped by {name}", signal=name)
+            self._log.write(f"the run was stopped by {str(error) or type(error).__name__}")
 
     def check_output(self) -> None:
         """Log the last failed write to standard error, if any; at most once per launch."""
         failure = output_failure()
         if failure and not self._output_failed:
-            text = f"progress cannot be printed ({failure}); the run continues"
-            self._log.write("output-failed", text, reason=failure)
+            self._log.write(f"progress cannot be printed ({failure}); the run continues")
             self._output_failed = True
 
     def launch_started(
@@ -73,20 +58,14 @@ class CoordinatorLog:
         self._run.logs.mkdir(exist_ok=True)
         text = f"computing {units:,} units on {len(devices)} workers"
         self._reporter.computing(work)
-        self._log.write(
-            "launch",
-            f"launch {launch}: {text} ({', '.join(devices)})",
-            launch=launch,
-            units=units,
-            devices=list(devices),
-        )
+        self._log.write(f"launch {launch}: {text} ({', '.join(devices)})")
 
     def rank_ended(self, status: WorkerStatus) -> None:
         """Log that a rank has computed all units assigned to it, or was stopped."""
         text = f"worker {status.rank}: {status.state} at {status.done:,}/{status.total:,} rows"
         if status.reason:
             text += f": {status.reason}"
-        self._log.write(str(status.state), text, rank=status.rank, attempt=status.attempt)
+        self._log.write(text)
 
     def rank_failed(self, status: WorkerStatus, next_step: str) -> None:
         """Log the failure of a rank; `next_step` states whether the rank is restarted."""
@@ -94,47 +73,17 @@ class CoordinatorLog:
         text = f"worker {status.rank} failed{attempt}: {status.reason}"
         log = self._run.log(status.rank).relative_to(self._run.root)
         self._reporter.warn(f"{text} (see {log}); {next_step}")
-        self._log.write(
-            "failed",
-            f"{text}; {next_step}",
-            rank=status.rank,
-            attempt=status.attempt,
-            exit=status.exit,
-            kind=status.kind,
-            reason=status.reason,
-            place=list(status.place),
-            done=status.done,
-            next=next_step,
-        )
+        self._log.write(f"{text}; {next_step}")
 
     def units_taken(self, rank: int, owner: int) -> None:
         """Log that a rank without units of its own begins with those of the rank `owner`."""
         text = f"worker {rank} takes over work of worker {owner}"
-        self._log.write("dealt", text, rank=rank, owner=owner)
-
-    def budgets_learnt(self, rank: int, device: str, budgets: Mapping[str, int]) -> None:
-        """Log the token budgets (maximum tokens per batch) that a rank found for its device."""
-        limits = ", ".join(
-            f"{key} {tokens:,}" for key, tokens in budgets.items() if not is_fitted(key)
-        )
-        text = f"worker {rank}: maximum tokens per batch on {device}: {limits or 'unchanged'}"
-        self._log.write("learnt", text, rank=rank, device=device, budgets=dict(budgets))
-
-    def budgets_not_kept(self, error: OSError) -> None:
-        """Warn that budgets.json cannot be written; the next launch must find the budgets again."""
-        self._reporter.warn(
-            f"{self._run.budgets} cannot be written ({error.strerror}): the next launch must "
-            "measure the maximum batch sizes again; results are not affected"
-        )
+        self._log.write(text)
 
     def launch_ended(self, launch: int, seconds: float, failures: int) -> None:
         """Log the end of the launch with number `launch`, and the number of failures."""
         self._log.write(
-            "over",
-            f"launch {launch} ended after {seconds:.1f} s with {failures:,} worker failures",
-            launch=launch,
-            seconds=seconds,
-            failures=failures,
+            f"launch {launch} ended after {seconds:.1f} s with {failures:,} worker failures"
         )
 
 
@@ -171,53 +120,3 @@ def _plain(status: WorkerStatus) -> dict[str, Any]:
         "seconds": round(end - status.started_at, 1),
         "silent_seconds": 0.0 if status.ended else round(now - status.last_heartbeat, 1),
     }
-
-
-Learnt: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Device name -> key -> tokens: token budgets of batches, learnt in earlier launches.
-
-A key is ``ENCODER``, ``ENCODER/LENGTH`` (a length class) or ``ENCODER/fitted`` (longest row that
-fitted into memory).
-"""
-
-
-def read_budgets(run: RunDirectory) -> Learnt:
-    """Return the content of budgets.json; an empty dict if the file is missing or was changed.
-
-    With these budgets a launch avoids batches that exceeded the memory in earlier launches. Batch
-    sizes affect results by rounding only.
-    """
-    try:
-        if not run.budgets.is_file():  # opening a named pipe would block
-            return {}
-        content = json.loads(run.budgets.read_bytes())
-        learnt: Learnt = content["devices"]
-        return learnt if content["sha256"] == json_digest(learnt) else {}
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return {}
-
-
-def merge_budgets(known: Learnt, device: str, learnt: Mapping[str, int]) -> Learnt:
-    """Return a copy of `known`, updated with `learnt`: the token budgets of a rank on `device`.
-
-    If a budget is in both, the lower value is kept. For the length of the longest row that fitted
-    into memory (key ``fitted``), the higher value is kept.
-    """
-    own = dict(known.get(device, {}))
-    for key, tokens in learnt.items():
-        choose = max if is_fitted(key) else min
-        own[key] = choose(tokens, own.get(key, tokens))
-    return {**known, device: own} if own else known
-
-
-def write_budgets(run: RunDirectory, learnt: Learnt) -> None:
-    """Write budgets.json atomically.
-
-    Raises
-    ------
-    OSError
-        If budgets.json cannot be written.
-    """
-    with write_file(run.budgets, lasting=False) as stream:
-        signed = {"devices": learnt, "sha256": json_digest(learnt)}
-        stream.write(json.dumps(signed, indent=2, sort_keys=True).encode() + b"\n")

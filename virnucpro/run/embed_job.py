@@ -210,9 +210,6 @@ def vectors_job(
         Precision of the encoders and of the stored vectors.
     """
     fingerprints = [encoder.fingerprint() for encoder in encoders]
-    verified = [
-        set(encoder.bundle.verified_precisions) if encoder.bundle else set() for encoder in encoders
-    ]
     return Job(
         command="embed",
         inputs=inputs_of(inputs),
@@ -222,5 +219,4 @@ def vectors_job(
         model=fingerprints[0] if len(encoders) == 1 else json_digest({"encoders": fingerprints}),
         options=options,
         rules=InputRules(strict=True, any_alphabet=True),
-        verified_precisions=tuple(sorted(set.intersection(*verified))),
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from virnucpro.errors import UsageError
 from virnucpro.option import cpu_threads, integer_from, option, seconds
-from virnucpro.runtime.events import LogFormat
 from virnucpro.runtime.policy import RestartPolicy
 from virnucpro.runtime.watchdog import Deadlines
 from virnucpro.task import Task, task_option
@@ -101,13 +100,6 @@ class Execution(RunOptions):
         group="inputs",
         help="exit with code 1 if no sequence gets a score or vector, for pipelines",
     )
-    log_format: LogFormat = option(
-        "text",
-        "--log-format",
-        choices=("text", "json"),
-        group="machine",
-        help="format of the event logs: DIR/run/logs/*.log (text) or *.jsonl (json)",
-    )
     # A batch of a large encoder takes minutes on a slow CPU; weights on a network load slowly.
     start_timeout: float = option(
         600.0,
@@ -132,12 +124,6 @@ class Execution(RunOptions):
         parse=integer_from(0),
         group="failed workers",
         help="maximum restarts without progress per worker",
-    )
-    redeal: bool = option(
-        True,
-        "--no-redeal",
-        group="failed workers",
-        help="do not reassign work of slow or failed workers; compute what is left with --resume",
     )
     stop_timeout: float = 60.0
     in_process: bool = False

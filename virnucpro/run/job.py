@@ -76,7 +76,7 @@ class Job:
         The options as the user gave them. `virnucpro.compute.preflight.settled` resolves the
         precision ``auto``, and takes what is None from the run that is resumed.
     fallback
-        Scores the windows without an open frame; None to leave these windows without a score.
+        Scores the windows without an item; None for a job whose items are whole windows.
     record
         Scores the pieces of records; None for a job that scores windows only.
     classifier
@@ -94,8 +94,6 @@ class Job:
         or not chosen.
     formats
         Formats beside embeddings.h5; None for those of the run that is resumed, or none.
-    verified_precisions
-        Precisions that the bundle's card lists as verified against fp32; used to resolve ``auto``.
 
     Raises
     ------
@@ -119,7 +117,6 @@ class Job:
     formats: tuple[str, ...] | None = None
     rules: InputRules = field(default_factory=InputRules)
     outputs: Mapping[str, bool] = field(default_factory=dict)
-    verified_precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what, given, known in (
@@ -176,7 +173,6 @@ class Job:
             "tiling": self.index.tiling,
             "genetic_code": self.index.genetic_code,
             "min_length": self.index.min_length,
-            "fallback": self.fallback and self.fallback.fingerprint,
             "precision": self.settled_precision,
             "embeddings": self.stored_dtype,
             **self.pooling.parameters(),
@@ -184,6 +180,7 @@ class Job:
         return {
             "bundle": self.model_name,
             "bundle_fingerprint": self.model,
+            **({"fallback": self.fallback.fingerprint} if self.fallback else {}),
             "alphabet": self.index.alphabet.name.lower(),
             **inherited(type(self.options), used),
         }

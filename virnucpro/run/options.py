@@ -60,8 +60,7 @@ class PredictOptions:
         choices=get_args(PrecisionChoice),
         group="model",
         help="floating-point precision of the encoders; auto: a resumed run keeps its precision; "
-        "a new run uses fp32 for encoders below 100 MB, fp16 on a GPU, bf16 on a CPU with AMX if "
-        "the bundle's card lists it as verified, else fp32",
+        "a new run uses fp16 for encoders of 100 MB or more on a GPU, else fp32",
         in_numbers=True,
     )
     preset: PresetName | None = option(
@@ -134,14 +133,6 @@ class PredictOptions:
         help="genetic code of models that read translated frames: number of the NCBI translation "
         "table",
         default_text=_OF_BUNDLE,
-        in_numbers=True,
-    )
-    fallback: bool = option(
-        True,
-        "--no-fallback",
-        group="windows",
-        help="leave windows without an item without a score",
-        default_text="score them by their composition (bundles of open frames or stretches)",
         in_numbers=True,
     )
     min_length: int | None = option(

@@ -125,7 +125,9 @@ def _remove_passing(run: Run, coverage: Coverage) -> None:
         paths.remove_unit_files()
     ranks = [rank for launch in run.manifest.launches for rank in launch.ranks.values()]
     several = len(ranks) > len(run.manifest.launches)
-    failed = any(rank["faults"] or rank.get("again") or rank["state"] == "failed" for rank in ranks)
+    failed = any(
+        rank["faults"] or rank.get("recomputed") or rank["state"] == "failed" for rank in ranks
+    )
     if not (several or failed or output_failure()):
         paths.remove_history()
 
@@ -248,7 +250,7 @@ def outcome_of(run: Run, scores: RunScores, reporter: Reporter) -> Outcome:
         by_length=_count_by_length(run.index.record_letters, call == Call.VIRAL),
         files=_existing(run.paths.results),
         precision=run.manifest.parameters["precision"],
-        again=_recomputed_rows(run),
+        recomputed=_recomputed_rows(run),
         expectation=scores.calls.expectation,
         proviruses=int(scores.provirus.sum()) if predicts else 0,
         inserted=len(scores.inserted.record) if predicts else 0,
@@ -289,9 +291,9 @@ def _nothing_scored(
     return f"no sequence {'was scored' if predicts else 'has a vector'}: {reasons}. {advice}."
 
 
-def _recomputed_rows(run: Run) -> dict[str, int]:
+def _recomputed_rows(run: Run) -> int:
     records = (record for launch in run.manifest.launches for record in launch.ranks.values())
-    return dict(sum((Counter(record.get("again", {})) for record in records), Counter[str]()))
+    return sum(record.get("recomputed", 0) for record in records)
 
 
 def _count_by_length(lengths: IntArray, viral: BoolArray) -> dict[str, tuple[int, int]]:

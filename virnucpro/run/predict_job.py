@@ -65,8 +65,7 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
             "tables would have no row; leave the option out, or give a bundle of frames, such as "
             "mini-deep"
         )
-    scores_all = kind == "windows" or not options.fallback
-    second = None if scores_all else _fallback()
+    second = None if kind == "windows" else _fallback()
     code = options.genetic_code
     if kind == "windows" and code not in {None, opened.genetic_code}:
         raise UsageError(
@@ -122,7 +121,6 @@ def predict_job(inputs: Inputs, options: PredictOptions) -> Job:
             **({"published_files": True} if opened.name in published_names() else {}),
             **chosen_outputs(PredictOptions, options),
         },
-        verified_precisions=opened.verified_precisions,
     )
 
 

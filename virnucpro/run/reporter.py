@@ -330,17 +330,16 @@ def quarantine_warning(outcome: "Outcome") -> str:
 
 
 def recomputed_warning(outcome: "Outcome") -> str:
-    """Return the warning about rows that were computed again at another precision."""
-    rows = sum(outcome.again.values())
-    precisions = ", ".join(f"{count:,} at {name}" for name, count in outcome.again.items())
+    """Return the warning about rows that were recomputed at fp32."""
     advice = {
         "fp16": "To avoid such rows, start a new run with --precision bf16 or fp32.",
         "bf16": "To avoid such rows, start a new run with --precision fp32.",
         "fp32": "Such errors at fp32 can be hardware errors: check the device.",
     }
     return (
-        f"the vectors of {rows:,} rows contained NaN or infinity at {outcome.precision} in a "
-        f"batch. These rows were recomputed one by one: {precisions}. {advice[outcome.precision]}"
+        f"the vectors of {outcome.recomputed:,} rows contained NaN or infinity at "
+        f"{outcome.precision} in a batch. These rows were recomputed one by one at fp32. "
+        f"{advice[outcome.precision]}"
     )
 
 
@@ -450,7 +449,7 @@ class CommandReporter(Reporter):
             self.warn(outcome.expectation.warning)
         if outcome.rows_quarantined:
             self.warn(quarantine_warning(outcome))
-        if outcome.again:
+        if outcome.recomputed:
             self.warn(recomputed_warning(outcome))
 
     def close(self) -> None:

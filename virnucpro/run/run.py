@@ -287,10 +287,9 @@ class Outcome:
         Paths of the outputs for people, the most important first.
     precision
         Precision of the run.
-    again
-        For each precision, the number of rows that were recomputed one by one at this precision,
-        because vectors or scores from a batch were NaN or infinite. Rows of failed ranks are not
-        counted.
+    recomputed
+        Number of rows that were recomputed one by one at fp32, because vectors or scores from a
+        batch were NaN or infinite. Rows of failed ranks are not counted.
     warnings
         Warnings about the inputs and about records without a score.
     """
@@ -306,7 +305,7 @@ class Outcome:
     by_length: dict[str, tuple[int, int]]
     files: tuple[Path, ...]
     precision: str
-    again: dict[str, int]
+    recomputed: int
     expectation: Expectation | None = None
     proviruses: int = 0
     inserted: int = 0
@@ -340,7 +339,7 @@ class Outcome:
                 "expected_false": expected and round(expected.false, 1),
                 "rows_missing": self.rows_missing,
                 "rows_quarantined": self.rows_quarantined,
-                "again": self.again,
+                "recomputed": self.recomputed,
                 "warnings": list(self.warnings),
             },
         }

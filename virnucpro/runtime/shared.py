@@ -1,88 +1,19 @@
-"""Memory shared by a parent and one child: a few numbers and a ring buffer in each direction.
+"""Numbers that a parent and one child share in memory.
 
 The memory has no name in a file system, so no file is left if the processes are killed.
 """
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Final
 
 from virnucpro.runtime.process import HandedOver
 
-RING_BYTES = 16 << 20
-"""Size of each ring in bytes. Unused pages take no memory."""
-
-_HEADER_BYTES = 4096
+_SIZE: Final = mmap.PAGESIZE
 
 
-class Region(NamedTuple):
-    """Location of pieces of data, one after the other, in a ring: offset and sizes in bytes.
-
-    `end` is the position after them, in bytes since the first byte written to the ring.
-    """
-
-    start: int
-    sizes: tuple[int, ...]
-    end: int
-
-
-class Ring:
-    """A ring buffer from one writer to one reader. The reader releases the data in order.
-
-    Parameters
-    ----------
-    area
-        The memory of the ring.
-    consumed
-        Shared number, set by the reader: the `end` of the last released region.
-    """
-
-    def __init__(self, area: memoryview, consumed: memoryview) -> None:
-        self._area = area
-        self._consumed = consumed
-        self._written = 0
-
-    def fits(self, pieces: Sequence[memoryview]) -> bool:
-        """Return whether the pieces together have at most half of the ring's size."""
-        # Half: pieces that do not fit at the end are stored at the beginning; the rest is unused.
-        return sum(piece.nbytes for piece in pieces) <= len(self._area) // 2
-
-    def put(self, pieces: Sequence[memoryview]) -> Region | None:
-        """Copy the pieces into the ring; return their region, or None if the ring is too full."""
-        size, sizes = len(self._area), tuple(piece.nbytes for piece in pieces)
-        length, start = sum(sizes), self._written % size
-        begin = self._written if start + length <= size else self._written + size - start
-        end, is_empty = begin + length, self._consumed[0] == self._written
-        if length > size or (end - self._consumed[0] > size and not is_empty):
-            return None
-        at = start = begin % size
-        for piece in pieces:
-            self._area[at : at + piece.nbytes] = piece.cast("B")
-            at += piece.nbytes
-        self._written = end
-        return Region(start, sizes, end)
-
-    def views(self, region: Region) -> Iterator[memoryview]:
-        """Yield each piece of a region without a copy, valid until the next one is requested."""
-        at = region.start
-        for size in region.sizes:
-            with self._area[at : at + size] as view:
-                yield view
-            at += size
-
-    def release(self, region: Region) -> None:
-        """Allow the writer to overwrite this region and all earlier regions."""
-        self._consumed[0] = region.end
-
-    def close(self) -> None:
-        """Release the memoryviews of this ring, so that its memory can be unmapped."""
-        self._area.release()
-        self._consumed.release()
-
-
-class SharedMemory:
-    """The shared numbers and rings of a parent and one child.
+class SharedNumbers:
+    """Numbers in the memory of a parent and one child.
 
     Parameters
     ----------
@@ -92,26 +23,17 @@ class SharedMemory:
 
     Attributes
     ----------
-    words, times
-        Shared numbers: `words` has one int64, `times` two float64 (seconds).
-    upwards, downwards
-        The ring from the child to the parent, and the ring from the parent to the child.
+    values
+        The numbers, at first 0.0. Reading and writing one of them is atomic.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
-        fresh = descriptor is None
         self._descriptor = os.memfd_create("virnucpro-shared") if descriptor is None else descriptor
-        size = _HEADER_BYTES + 2 * RING_BYTES
-        if fresh:
-            os.ftruncate(self._descriptor, size)
-        self._mapping = mmap.mmap(self._descriptor, size)
-        self._whole = memoryview(self._mapping)
-        self.words = self._piece(0, 8, "q")
-        self.times: memoryview[float] = self._piece(32, 48, "d")
-        middle = _HEADER_BYTES + RING_BYTES
-        self.upwards = Ring(self._piece(_HEADER_BYTES, middle, "B"), self._piece(64, 72, "q"))
-        self.downwards = Ring(self._piece(middle, size, "B"), self._piece(72, 80, "q"))
-        if not fresh:
+        os.ftruncate(self._descriptor, _SIZE)
+        self._mapping = mmap.mmap(self._descriptor, _SIZE)
+        with memoryview(self._mapping) as whole:
+            self.values: memoryview[float] = whole.cast("d")
+        if descriptor is not None:
             self.close_descriptor()
 
     @property
@@ -128,13 +50,5 @@ class SharedMemory:
     def close(self) -> None:
         """Unmap the shared memory from this process."""
         self.close_descriptor()
-        self.words.release()
-        self.times.release()
-        self.upwards.close()
-        self.downwards.close()
-        self._whole.release()
+        self.values.release()
         self._mapping.close()
-
-    def _piece(self, start: int, stop: int, code: str) -> "memoryview[Any]":
-        with self._whole[start:stop] as piece:
-            return piece.cast(code)  # type: ignore[call-overload, no-any-return]

@@ -307,15 +307,6 @@ def test_a_description_contains_parameters_encoders_and_card(bundle_folder):
         assert part in text
 
 
-def test_a_description_lists_verified_precisions(edit):
-    path = edit(lambda m: m["metrics"].update(verified_precisions=["bf16", "fp16"]))
-    bundle = open_bundle(path)
-    assert bundle.verified_precisions == ("bf16", "fp16")
-    assert "precisions compared with fp32: bf16, fp16" in describe_bundle(bundle)
-    path = edit(lambda m: m["metrics"].pop("verified_precisions"))
-    assert "precisions compared with fp32: none" in describe_bundle(open_bundle(path))
-
-
 @pytest.fixture
 def encoders_alone(edit):
     return edit(lambda content: content.update(head=None, labels=[], thresholds={}))

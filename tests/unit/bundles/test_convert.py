@@ -170,7 +170,7 @@ def test_a_write_error_is_a_clear_error(stand_ins, tmp_path):
         write_tensors(tmp_path / "none" / "x.safetensors", {"a": torch.zeros(1)})
 
 
-@pytest.mark.parametrize("command", ["parity", "embed"])
+@pytest.mark.parametrize("command", ["bench", "embed"])
 def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command(
     tmp_path, stand_ins, command, reading_here, called
 ):
@@ -178,7 +178,7 @@ def test_a_poisoned_checkpoint_is_refused_without_torchs_advice_by_every_command
     path = tmp_path / "esm2_poisoned.pt"
     torch.save({"cfg": {"model": Widget()}, "model": {"x": torch.zeros(1)}}, path)
     commands = {
-        "parity": ["parity", "-e", path],
+        "bench": ["bench", "-e", path],
         "embed": ["embed", "x.fa", "-o", tmp_path / "run", "-e", path],
     }
     output = called(*commands[command], code=1).stderr
@@ -193,7 +193,7 @@ def test_a_torchscript_archive_is_refused_without_torchs_advice(tmp_path, readin
         for part in ("data.pkl", "constants.pkl", "code/x.py"):
             archive.writestr(f"script/{part}", b"\x80\x02).")
         archive.writestr("script/version", "3")
-    output = called("parity", "-e", path, code=1).stderr
+    output = called("bench", "-e", path, code=1).stderr
     assert "esm2_script.pt: is a TorchScript" in output
     for advice in ("weights_only", "jit.load", "likely succeed"):
         assert advice not in output

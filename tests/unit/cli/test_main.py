@@ -37,11 +37,9 @@ EXAMPLE = str(Path("tests/data/example.fa").absolute())
 UNKNOWN = [
     "bundle show nosuch",
     "bundle fetch nosuch",
-    "bench -m nosuch",
     "bench -b nosuch",
-    "parity -b nosuch",
-    "parity --device mps",
-    "bench --device meta",
+    "bench --device mps",
+    "bench --parity --device meta",
     "bundle verify mini-deep --golden --device bogus",
     "predict x.fa -o nowhere -b nosuch",
     "embed x.fa -o nowhere -e nosuch/protein",
@@ -49,15 +47,12 @@ UNKNOWN = [
     "embed x.fa -o nowhere -e ./nosuch.pt",
     "embed x.fa -o nowhere -e /nosuch/x.pt",
     "embed x.fa -o nowhere -e mini-deep/rna",
-    "parity -e nosuch",
-    "parity -n 99999999999999",
-    f"parity -n 100001 --fasta {EXAMPLE}",
+    "bench --parity -e nosuch",
 ]
 NOT_ACCEPTED = [
     *((command, 64, "") for command in UNKNOWN),
     ("bundle show no\x1b[2J\x7fsuch", 64, r"no\x1b[2J\x7fsuch: there is no such bundle"),
     *((f"bench --lengths {one}", 64, "up to 5,000") for one in (10**8, "1-5001", "9" * 5000)),
-    ("parity --fasta none.fa", 1, "check its path"),
     ("predict -q -o nowhere none.fa", 1, "check its path"),
     ("predict x.fa -o run -b .", 1, "A bundle is a folder with a bundle.json"),
     (f"predict {EXAMPLE} -o run --devices foo", 64, "foo"),
@@ -96,7 +91,6 @@ def test_an_error_is_one_line_that_names_the_cause(
         "predict -o out",
         "launch --input-dir . -o out -b",
         "launch -o out --input-dir",
-        "parity -b",
         "embed x.fa -o out -e",
         "bench -b",
         "bundle show",
@@ -141,12 +135,12 @@ def test_an_empty_name_is_not_the_current_folder(command, tmp_path, called, monk
             "one value",
         ),
         # the default is a value, too
-        (["parity", "--bundle=mini", "--bundle=x"], "virnucpro parity", "one value"),
+        (["bench", "--bundle=mini", "--bundle=x"], "virnucpro bench", "one value"),
         (["predict", "x.fa", "-o", "out", "--window", "0"], "virnucpro predict", "whole number"),
         (["embed", "x.fa", "--start-timeout", "soon"], "virnucpro embed", "number of seconds"),
         *(  # torch aborts the process if the system refuses to start a thread
             ([*command, "-t", MORE_THREADS], f"virnucpro {command[0]}", "CPUs of this process")
-            for command in (["parity"], ["bench"], ["predict", "x.fa", "-o", "nowhere"])
+            for command in (["bench"], ["predict", "x.fa", "-o", "nowhere"])
         ),
     ],
 )
@@ -164,7 +158,7 @@ def test_the_help_lists_every_command_in_one_group(called):
     printed = called("--help").stdout
     first = printed.index
     assert first("Identify:") < first("  predict") < first("Look after a run:") < first("  verify")
-    assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 18
+    assert len(re.findall(r"^    [a-z]+\b", printed, re.MULTILINE)) == 17
 
 
 def test_no_help_text_states_a_default_twice(called):
@@ -196,13 +190,6 @@ def test_no_lock_is_advised_where_it_is_an_option(command, tmp_path, called, mon
     printed = called(*command.format(**places).split(), code=1).stderr
     assert "its file system has no file locks" in printed
     assert "add --no-lock" in printed
-
-
-def test_parity_reports_fewer_items_than_requested(tmp_path, called):
-    path = tmp_path / "few.fa"
-    path.write_text(">a\n" + "ATGGCTAGCAAAGGTAAACGT" * 4 + "\n")
-    words = ["parity", "--fasta", str(path), "-n", "50", "--device", "cpu", "-b", "mini-deep"]
-    assert "few.fa has only 4 items, but 50 were requested." in called(*words, code=0).stderr
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from cases import slow
 from doubles import open_run
 
-from virnucpro.bundles.bundle import open_bundle
 from virnucpro.cli.main import main
 from virnucpro.compute import preflight
 from virnucpro.compute.preflight import default_precision, settled
@@ -17,42 +16,25 @@ from virnucpro.run.predict_job import predict_job
 from virnucpro.run_dir import RunDirectory
 
 EXAMPLE = "tests/data/example.fa"
-AMX = {"avx512_bf16", "amx_bf16", "amx_tile"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "flags", "n_bytes", "verified", "wanted"),
+    ("kind", "n_bytes", "precision"),
     [
-        ("cuda", set(), 10**10, (), "fp16"),
-        ("cuda", AMX, 10**10, (), "fp16"),
-        ("cuda", AMX, 10**6, ("bf16",), "fp32"),
-        ("cpu", AMX, 10**10, ("bf16",), "bf16"),
-        ("cpu", AMX, 10**10, (), "fp32"),
-        ("cpu", AMX, 10**10, ("fp16",), "fp32"),
-        ("cpu", AMX, 10**8, ("bf16",), "bf16"),
-        ("cpu", AMX, 10**8 - 1, ("bf16",), "fp32"),
-        ("cpu", {"avx512_bf16"}, 10**10, ("bf16",), "fp32"),
-        ("cpu", set(), 10**10, ("bf16",), "fp32"),
+        ("cuda", 10**8, "fp16"),
+        ("cuda", 10**8 - 1, "fp32"),
+        ("cpu", 10**10, "fp32"),
     ],
 )
-def test_auto_follows_device_size_and_the_card(kind, flags, n_bytes, verified, wanted):
-    assert default_precision(kind, flags, n_bytes, verified) == wanted
-
-
-def test_a_job_carries_what_the_card_verified(monkeypatch):
-    metrics = {"verified_precisions": ["bf16"]}
-    opened = replace(open_bundle("mini"), metrics=metrics)
-    monkeypatch.setattr("virnucpro.run.predict_job.open_bundle", lambda _: opened)
-    assert predict_job([EXAMPLE]).verified_precisions == ("bf16",)
-    assert replace(opened, metrics={}).verified_precisions == ()
+def test_auto_follows_device_and_size(kind, n_bytes, precision):
+    assert default_precision(kind, n_bytes) == precision
 
 
 def test_mini_deep_computes_at_fp32_on_every_device():
     shapes = shapes_of(*predict_job([EXAMPLE], bundle="mini-deep").encoders)
     n_bytes = bytes_of(shapes, "fp32")
     assert 10**5 < n_bytes < 10**7
-    card = ("bf16",)
-    assert {default_precision(kind, AMX, n_bytes, card) for kind in ("cpu", "cuda")} == {"fp32"}
+    assert default_precision("cuda", n_bytes) == "fp32"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +45,7 @@ def test_the_default_does_not_depend_on_the_type_of_stored_weights(tmp_path, siz
     spec = EncoderSpec(size, "esm2", "protein", 1, tmp_path, {}, asdict(PUBLISHED[size]))
     n_bytes = bytes_of(shapes_of(spec), "fp32")
     assert n_bytes == 2 * bytes_of(PUBLISHED[size].tensor_shapes().values(), "fp16")
-    assert default_precision("cuda", (), n_bytes) == wanted
+    assert default_precision("cuda", n_bytes) == wanted
 
 
 def test_the_run_records_the_precision_and_a_resume_keeps_it(tmp_path, monkeypatch):

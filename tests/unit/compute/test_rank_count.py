@@ -15,18 +15,18 @@ GB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("threads", "rank_bytes", "memory", "expected"),
+    ("threads", "weights", "memory", "expected"),
     [
         (1, 0, 16 * GB, 1),
         (8, 0, 3 * GB, 3),
         (8, GB // 2, 24 * GB, 8),
-        (64, GB // 2, 24 * GB, 24),
+        (64, GB // 2, 24 * GB, 12),
         (8, 11 * GB, 64 * GB, 2),
         (8, 11 * GB, 16 * GB, 1),
     ],
 )
-def test_ranks_are_one_per_thread_within_half_of_the_memory(threads, rank_bytes, memory, expected):
-    assert ranks_that_fit(threads, rank_bytes, memory) == expected
+def test_ranks_are_one_per_thread_within_half_of_the_memory(threads, weights, memory, expected):
+    assert ranks_that_fit(threads, weights, memory) == expected
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("fp32", 3), ("fp16", 8)])

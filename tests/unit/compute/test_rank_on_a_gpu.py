@@ -14,7 +14,7 @@ import pytest
 import torch
 from doubles import Watch
 
-from virnucpro.compute.rank_encoder import RankEncoder
+from virnucpro.compute.rank_encoder import Models, RankEncoder
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.registry import load_encoder
 from virnucpro.runtime.devices import parse_devices
@@ -29,7 +29,7 @@ SMALL_BATCH = 512
 LEAST = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999}
 """Least cosine with a run at fp32 on a CPU; both store their vectors at fp16."""
 
-WITH_TRANSFORMERS = ("--bundle", "mini-deep", "--no-fallback", "--embeddings", "fp16")
+WITH_TRANSFORMERS = ("--bundle", "mini-deep", "--embeddings", "fp16")
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,11 @@ def embedded(embedder, n_rows):
 
 
 def small_batches(task):
-    """Return learnt budgets for many small batches and no trial."""
-    return {spec.name: SMALL_BATCH for spec in task.encoders}
+    """Return loaded models with budgets for many small batches and no trial."""
+    models = Models(task, task.torch_device, task.precision, task.batch_tokens)
+    for encoder in models.encoders:
+        encoder.budget.begin_with(1, SMALL_BATCH)
+    return models
 
 
 @pytest.mark.parametrize("by_trial", [True, False])
@@ -83,7 +86,7 @@ def test_a_segment_agrees_with_a_cpu_rank(gpu, index, task_on, by_trial):
     np.testing.assert_allclose(segment.embeddings, expected.embeddings, rtol=0, atol=1e-4)
     np.testing.assert_allclose(segment.scores, expected.scores, rtol=0, atol=1e-4)
     if by_trial and gpu.type == "cuda":
-        assert min(embedder.learnt.values()) > SMALL_BATCH
+        assert all(encoder.budget(512) > SMALL_BATCH for encoder in embedder._encoders)
         assert n_batches == len(task.encoders)
     else:
         assert n_batches > 2 * len(task.encoders)
@@ -98,9 +101,7 @@ def test_the_host_waits_only_for_vectors(gpu, nothing_waits, index, task_on, pre
         spans, rows = [], []
 
         def vectors(encoder=encoder, tokens=tokens, spans=spans, rows=rows):
-            return encoder.vectors(
-                tokens, Findings(), spans.append, rows.append, shortest=lambda: 22, prefetch=True
-            )
+            return encoder.vectors(tokens, Findings(), spans.append, rows.append, prefetch=True)
 
         first = vectors()  # kernels are loaded once
         spans.clear(), rows.clear()
@@ -116,12 +117,12 @@ def test_the_host_waits_only_for_vectors(gpu, nothing_waits, index, task_on, pre
 def test_a_row_that_is_not_finite_falls_back_to_fp32_on_the_gpu(gpu, index, task_on):
     task = task_on(gpu, "fp16")
     spec = task.encoders[0]
-    encoder = RankEncoder(0, spec, gpu.type, "fp16", SMALL_BATCH, {})
+    encoder = RankEncoder(0, spec, gpu.type, "fp16", SMALL_BATCH)
     fed = RowEmbedder(task, index, small_batches(task)).tokenise(0, range(index.n_rows))
     retry = encoder.encode_again(fed[0], 3, lambda _place: None)
     wider = load_encoder(spec, gpu.type, "fp32")
     exact = wider.vectors([fed[0].ids[3]])
-    assert (retry.precision, retry.attempts) == ("fp32", "at fp16 in a batch and at fp32 alone")
+    assert retry.attempts == "at fp16 in a batch and at fp32 alone"
     assert retry.too_large == ""
     np.testing.assert_allclose(retry.vectors, exact, rtol=0, atol=1e-6)
 
@@ -155,9 +156,6 @@ def test_a_run_agrees_with_a_run_on_the_cpu(
     if gpu.type == "cuda":
         # the name of a device is its entry in CUDA_VISIBLE_DEVICES: a number or a UUID
         assert launch["devices"] == [str(one) for one in parse_devices(device, os.environ)]
-        assert list(json.loads((folder / "run" / "budgets.json").read_text())["devices"]) == [
-            torch.cuda.get_device_name()
-        ]
     assert virnucpro("verify", folder).returncode == 0
 
 

@@ -1,15 +1,12 @@
 """Units of a small index through the encoders of mini, with planted failures."""
 
-import math
 import random
-import re
 from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from cases import slow
 from doubles import Watch, isolating
 from samples import index_of
 
@@ -22,8 +19,7 @@ from virnucpro.compute.poison_isolation import (
 from virnucpro.compute.rank_encoder import RankEncoder
 from virnucpro.compute.row_embedder import RowEmbedder
 from virnucpro.encoders.encoder import TorchEncoder, start_copy_to_cpu
-from virnucpro.encoders.memory import PROCESS_BYTES
-from virnucpro.encoders.registry import load_encoder, shapes_of
+from virnucpro.encoders.registry import load_encoder
 from virnucpro.runtime.policy import Findings, TaskSpan
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -81,8 +77,20 @@ def memory(monkeypatch):
     return limit
 
 
-def embedded(task, index, suspicion=None, learnt=None):
-    watch, embedder = Watch(), RowEmbedder(task, index, learnt)
+@pytest.fixture
+def long_rows(monkeypatch):
+    """Make all rows longer than sequences that must fit into memory; return the length of these."""
+    monkeypatch.setattr("virnucpro.compute.rank_encoder._ORDINARY_TOKENS", 5)
+    return 5
+
+
+def limits_of(encoder):
+    """Return the lowered token budgets of an encoder, by length class."""
+    return encoder.budget._limits
+
+
+def embedded(task, index, suspicion=None):
+    watch, embedder = Watch(), RowEmbedder(task, index)
     segment = embedder.embed(3, range(N_ROWS), watch, suspicion or Findings())
     encode_segment(segment)  # refuses a number that is not finite
     return segment, watch, embedder
@@ -137,7 +145,7 @@ def test_an_error_of_the_prefetch_is_raised_with_the_position_reported(task, ind
 
 @pytest.fixture
 def protein_encoder(task):
-    return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens, {})
+    return RankEncoder(1, task.encoders[1], "cpu", "fp32", task.batch_tokens)
 
 
 def through_one_encoder(protein_encoder, index, *, prefetch):
@@ -148,7 +156,6 @@ def through_one_encoder(protein_encoder, index, *, prefetch):
         Findings(),
         watch.report_next,
         watch.report_encoded,
-        shortest=lambda: 3,
         prefetch=prefetch,
     )
     assert encoded.reasons == {}
@@ -204,15 +211,14 @@ def test_prefetched_batches_that_do_not_fit_are_split(protein_encoder, index, me
     split, watch = through_one_encoder(protein_encoder, index, prefetch=True)
     np.testing.assert_allclose(split, plain, **CLOSE)
     assert sum(watch.rows) == N_ROWS
-    assert protein_encoder.budget.learnt
+    assert limits_of(protein_encoder)
 
 
 def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, index, healthy, memory):
     attempts = memory(200)
     segment, watch, embedder = embedded(task, index)
     assert_same_except([], segment, healthy)
-    assert max(embedder.learnt.values()) <= 256
-    assert {key.partition("/")[0] for key in embedder.learnt} == {"mini-dnabert-s", "mini-esm2"}
+    assert all(0 < max(limits_of(encoder).values()) <= 256 for encoder in embedder._encoders)
     failed = sum(padded > 200 for _, padded in attempts)
     assert failed >= 2
     attempts.clear()
@@ -221,16 +227,9 @@ def test_batches_that_do_not_fit_are_split_and_later_ones_are_smaller(task, inde
     assert sum(padded > 200 for _, padded in attempts) < failed / 2
 
 
-def test_learnt_budgets_are_used_from_the_first_batch(task, index, healthy, memory):
-    learnt = {"mini-dnabert-s/2": 190, "mini-esm2/2": 190}
-    attempts = memory(190)
-    segment, _, embedder = embedded(task, index, learnt=learnt)
-    assert_same_except([], segment, healthy)
-    assert max(padded for _, padded in attempts) <= 190
-    assert embedder.learnt == learnt
-
-
-def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(task, index, healthy, memory):
+def test_a_row_that_does_not_fit_alone_is_quarantined_with_its_tokens(
+    task, index, healthy, memory, long_rows
+):
     lengths = index.row_lengths[:N_ROWS] + 2
     room = int(lengths[N_ROWS // 2])
     attempts = memory(room, views=("protein",))
@@ -291,14 +290,14 @@ def test_the_suspected_row_is_the_one_tried_alone(task, index, monkeypatch):
     assert tried[0].tokens[: tried[0].total].tolist() == expected.tolist()
 
 
-def test_a_full_device_fails_instead_of_quarantining_rows(task, index, memory):
-    shortest = int(index.row_lengths[-1]) + 2
-    memory(shortest - 1, views=("protein",))
-    with pytest.raises(MemoryError, match=f"one sequence of {shortest} tokens does not fit"):
+def test_a_device_without_memory_for_a_row_of_usual_length_fails(task, index, memory):
+    longest = int(index.row_lengths[0]) + 2
+    memory(longest - 1, views=("protein",))
+    with pytest.raises(MemoryError, match=f"one sequence of {longest} tokens does not fit"):
         embedded(task, index)
 
 
-def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, memory):
+def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, memory, long_rows):
     """The first unit has the longest rows; no row has fitted before."""
     shortest = int(index.row_lengths[-1]) + 2
     attempts = memory(shortest, views=("protein",))
@@ -307,10 +306,12 @@ def test_a_unit_with_only_rows_that_are_too_large_is_quarantined(task, index, me
     assert segment.state.tolist() == [RowState.QUARANTINED] * 4
     assert all(reason.startswith("out_of_memory: a ") for reason in segment.reasons.values())
     tried = [tokens for name, tokens in attempts if name == "mini-esm2"]
-    assert tried[-1] == shortest
+    assert tried[-1] == long_rows
 
 
-def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(task, index, memory):
+def test_a_device_that_fills_up_later_fails_instead_of_quarantining_rows(
+    task, index, memory, long_rows
+):
     longest = int(index.row_lengths[0]) + 2
     attempts = memory(512, views=("protein",))
     embedder = RowEmbedder(task, index)
@@ -327,10 +328,10 @@ def test_a_batch_that_kills_only_as_a_whole_lowers_the_budget(task, index, healt
     assert_same_except([], segment, healthy)
     assert [place[2:] for place in watch.batches[-2:]] == [(0, 2), (2, 3)]
     padded = int((index.row_lengths[:3] + 2).sum())
-    (limit,) = embedder.learnt.values()
+    (limit,) = (limit for encoder in embedder._encoders for limit in limits_of(encoder).values())
     assert padded / 2 <= limit < padded
     _, _, embedder = embedded(task, index, Findings(suspects=(TaskSpan(3, 1, 2, 3),)))
-    assert embedder.learnt == {}
+    assert not any(map(limits_of, embedder._encoders))
 
 
 @pytest.fixture
@@ -390,7 +391,7 @@ def test_a_row_that_overflows_at_half_precision_falls_back_to_fp32(
     planted("protein", length, float("inf"), when=at_half_precision)
     segment, _, embedder = embedded(half, index)
     assert segment.reasons == {}
-    assert embedder.again == {"fp32": len(rows_of(index, length))}
+    assert embedder.recomputed == len(rows_of(index, length))
     dim = embedder._encoders[0].encoder.dim
     for row in rows_of(index, length):
         np.testing.assert_allclose(
@@ -409,40 +410,6 @@ def test_a_vector_too_large_for_the_stored_precision_is_quarantined(task, index,
     )
 
 
-@pytest.fixture
-def between(task, monkeypatch):
-    """A machine with too little memory for ESM-2 at fp32, and enough at bf16."""
-    room = PROCESS_BYTES + 4 * sum(map(math.prod, shapes_of(task.encoders[1])))
-    monkeypatch.setattr("virnucpro.encoders.device.usable_memory", lambda: room)
-
-
-def test_without_memory_for_fp32_rows_get_bf16(task, index, healthy, planted, length, between):
-    half = replace(task, precision="fp16")
-    planted("protein", length, float("inf"), lambda one, _: one.module.model.dtype == torch.float16)
-    segment, _, embedder = embedded(half, index)
-    bad = rows_of(index, length)
-    assert segment.reasons == {}
-    assert embedder.again == {"bf16": len(bad)}
-    np.testing.assert_allclose(segment.embeddings, healthy.embeddings, rtol=0, atol=0.05)
-    assert np.abs(segment.embeddings[bad] - healthy.embeddings[bad]).max() > 1e-5
-
-
-def test_a_row_that_bf16_cannot_represent_is_quarantined_with_all_attempts(
-    task, index, planted, length, between
-):
-    half = replace(task, precision="fp16")
-    planted("protein", length, float("inf"))
-    segment, _, embedder = embedded(half, index)
-    assert sorted(segment.reasons) == rows_of(index, length)
-    assert not embedder.again
-    (reason,) = set(segment.reasons.values())
-    assert re.search(
-        r"^not_finite: .* mini-esm2 .* at fp16 in a batch and at bf16 alone; too little memory for "
-        r"a higher precision: .* 0\.5 GB .* at fp32.*cpu has 0\.5 GB.*\. Run this sequence",
-        reason,
-    )
-
-
 def out_of_memory(*_arguments):
     raise torch.OutOfMemoryError("Tried to allocate 11.00 GiB")
 
@@ -452,33 +419,19 @@ def no_memory_at_fp32(spec, device, precision):
 
 
 @pytest.mark.parametrize(
-    ("precision", "patched", "expected"),
-    [
-        (
-            "bf16",
-            {"load_encoder": no_memory_at_fp32},
-            "fp32 does not fit into the free memory of cpu",
-        ),
-        slow("bf16", {"free_bytes": lambda _: 10**8}, r"0\.5 GB .* at fp32.*cpu has 0\.1 GB"),
-        slow(
-            "fp16",
-            {"free_bytes": lambda _: 10**8},
-            r"fp32.*; .*0\.5 GB .* at bf16.*cpu has 0\.1 GB",
-        ),
-    ],
+    ("name", "value"), [("load_encoder", no_memory_at_fp32), ("free_bytes", lambda _: 10**4)]
 )
-def test_without_memory_for_a_fallback_only_these_rows_are_quarantined(
-    precision, patched, expected, task, index, planted, length, monkeypatch
+def test_without_memory_for_fp32_only_these_rows_are_quarantined(
+    name, value, task, index, planted, length, monkeypatch
 ):
-    half = replace(task, precision=precision)
+    half = replace(task, precision="bf16")
     undisturbed, _, _ = embedded(half, index)
     planted("protein", length, float("nan"))
-    for name, value in patched.items():
-        monkeypatch.setattr(rank_encoder, name, value)
+    monkeypatch.setattr(rank_encoder, name, value)
     segment, _, embedder = embedded(half, index)
     assert_same_except(rows_of(index, length), segment, undisturbed)
-    assert not embedder.again
-    assert all(re.search(expected, reason) for reason in segment.reasons.values())
+    assert not embedder.recomputed
+    assert all("memory of cpu is too small" in reason for reason in segment.reasons.values())
 
 
 def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, length, monkeypatch):
@@ -501,14 +454,11 @@ def test_a_row_that_does_not_fit_at_fp32_is_quarantined(task, index, planted, le
 
 def test_a_budget_is_found_by_trial_once(task, index, memory):
     attempts = memory(3000)
-    encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, {})
+    encoder = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024)
     (longest,) = index.sequences(np.zeros(1, np.int64), "protein")
     encoder.find_budget(longest, 1024)
     assert encoder.budget(5) == 2048
-    assert len(attempts) == 3
-    again = RankEncoder(1, task.encoders[1], "cpu", "fp32", 1024, encoder.budget.learnt)
-    again.find_budget(longest, 1024)
-    assert again.budget(5) == 2048
+    encoder.find_budget(longest, 1024)
     assert len(attempts) == 3
 
 
@@ -516,7 +466,7 @@ def test_a_budget_is_found_by_trial_once(task, index, memory):
 @pytest.mark.usefixtures("cuda")
 def test_batches_are_split_on_a_gpu_without_memory(task):
     encoders = {
-        device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24, {})
+        device: RankEncoder(1, task.encoders[1], device, "fp32", 1 << 24)
         for device in ("cpu", "cuda")
     }
     dice = np.random.default_rng(4)
@@ -527,12 +477,10 @@ def test_batches_are_split_on_a_gpu_without_memory(task):
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, 2e8 / total))
     try:
-        found = encoders["cuda"].vectors(
-            tokens, Findings(), print, print, shortest=lambda: 502, prefetch=True
-        )
+        found = encoders["cuda"].vectors(tokens, Findings(), print, print, prefetch=True)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    expected = encoders["cpu"].vectors(tokens, Findings(), print, print, shortest=lambda: 502)
+    expected = encoders["cpu"].vectors(tokens, Findings(), print, print)
     assert found.reasons == {}
     assert encoders["cuda"].budget(500) < 1 << 20
     np.testing.assert_allclose(found.vectors, expected.vectors, rtol=0, atol=1e-3)

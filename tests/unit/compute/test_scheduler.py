@@ -5,11 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from samples import empty_run
 
 from virnucpro.compute.rank_main import Share
 from virnucpro.compute.scheduler import RankScheduler
-from virnucpro.run.coordinator_files import CoordinatorLog, read_budgets
+from virnucpro.run.coordinator_files import CoordinatorLog
 from virnucpro.run.execution import Execution
 from virnucpro.run.reporter import Reporter
 from virnucpro.run_dir import RunDirectory
@@ -87,7 +86,7 @@ def clock(monkeypatch):
 def scheduler_of(tmp_path, ranks, restarts=3, task=None, **options):
     """Return a scheduler of 6 units for some ranks."""
     execution = Execution(Path(), max_restarts=restarts, **options)
-    log = CoordinatorLog(RunDirectory(tmp_path), Reporter(), "text")
+    log = CoordinatorLog(RunDirectory(tmp_path), Reporter())
     world_size = len(ranks.statuses)
     shares = {rank: Share(tuple(range(rank, 6, world_size))) for rank in range(world_size)}
     return RankScheduler(ranks, task, shares, execution, log)
@@ -124,17 +123,6 @@ def test_ranks_get_their_own_units_then_those_of_others_then_the_end(tmp_path):
     step(scheduler, 0)
     assert ranks.answers == {0: [0, None], 1: [1, 3, 5, 4, 2, None]}
     assert ranks.stopped == []
-
-
-def test_without_reassignment_a_rank_ends_after_its_own_units(tmp_path):
-    (tmp_path / "run" / "logs").mkdir(parents=True)
-    ranks = Ranks(BUSY, FAILED)
-    scheduler = scheduler_of(tmp_path, ranks, restarts=0, redeal=False)
-    compute(scheduler, rank=0, units=(0, 2, 4))
-    step(scheduler, 0)
-    assert (ranks.answers[0], ranks.stopped) == ([0, 2, 4, None], [])
-    scheduler.close()
-    assert "3 of its units are left" in (tmp_path / "run" / "logs" / "coordinator.log").read_text()
 
 
 def test_units_of_a_permanently_failed_rank_go_to_the_others(tmp_path):
@@ -214,18 +202,6 @@ def test_units_that_a_dead_rank_held_are_not_tokenised_in_advance(tmp_path):
     compute(scheduler, rank=1, units=(1, 3, 5, 4, 2))
     assert [unit for unit, *_ in got] == [0, 2, 1, 3, 5, 4, 2]
     assert [prefetch for *_, prefetch in got] == [*[True] * 6, False]
-
-
-def test_a_restarted_rank_gets_the_token_budgets_of_others(tmp_path, doubles):
-    statistics = {"rank": 0, "units": 9}
-    empty_run(tmp_path)
-    ranks = Ranks(BUSY, FAILED)
-    ranks.reports = [{"rank": 0, "device": "H200", "learnt": {"esm2": 512}}, statistics]
-    scheduler = scheduler_of(tmp_path, ranks, task=doubles.mini_task(tmp_path, 10))
-    step(scheduler)
-    ((task, _, _),) = ranks.starts
-    assert task.learnt == read_budgets(RunDirectory(tmp_path)) == {"H200": {"esm2": 512}}
-    assert scheduler.reports.statistics == {0: statistics}
 
 
 def test_a_rank_that_failed_after_the_last_unit_is_not_restarted(tmp_path):

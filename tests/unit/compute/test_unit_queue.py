@@ -9,8 +9,8 @@ from virnucpro.compute.unit_queue import UnitQueue
 from virnucpro.sequences.partition import deal
 
 
-def queue_of(*shares, shared=True):
-    return UnitQueue(dict(enumerate(shares)), shared=shared)
+def queue_of(*shares):
+    return UnitQueue(dict(enumerate(shares)))
 
 
 def taken(queue, rank, silent=(), most=99):
@@ -25,13 +25,7 @@ def taken(queue, rank, silent=(), most=99):
 def test_a_rank_takes_its_own_units_then_those_of_the_longest_stride_from_its_end():
     queue = queue_of([0, 3, 6], [1, 4, 7, 9], [2, 5])
     assert taken(queue, 2) == [2, 5, 9, 6, 7, 3, 4, 0, 1]
-    assert queue.is_over(0)
-
-
-def test_without_sharing_a_rank_gets_its_own_units_only():
-    queue = queue_of([0, 2], [1, 3], shared=False)
-    assert taken(queue, 0) == [0, 2]
-    assert (queue.is_over(0), queue.is_over(1)) == (True, False)
+    assert queue.is_over
 
 
 def test_a_rank_takes_one_unit_in_advance_unless_few_are_open():
@@ -53,10 +47,10 @@ def test_units_of_a_dead_rank_are_its_own_with_suspects_last():
     queue.put_back(0, failed=False)
     assert queue.left(0) == [2, 0]
     assert taken(queue, 1) == [2]  # not the suspect
-    assert not queue.is_over(1)
+    assert not queue.is_over
     queue.put_back(0, failed=True)
     assert taken(queue, 1) == [0]
-    assert queue.is_over(1)
+    assert queue.is_over
 
 
 def test_a_unit_that_another_rank_took_stays_with_it_when_it_dies():
@@ -86,7 +80,7 @@ def test_units_of_a_silent_rank_are_copied_once():
     assert queue.left(0) == []
     queue.put_back(2, failed=True)
     assert taken(queue, 1) == [3]
-    assert queue.is_over(0)
+    assert queue.is_over
 
 
 class Ranks:
@@ -99,7 +93,7 @@ class Ranks:
     def __init__(self, n_units, n_ranks):
         n_ranks = min(n_ranks, n_units)
         shares = {rank: deal(range(n_units), rank, n_ranks) for rank in range(n_ranks)}
-        self.queue = UnitQueue(shares, shared=True)
+        self.queue = UnitQueue(shares)
         self.held = {rank: [] for rank in shares}
         self.computed, self.excused, self.suspects = Counter(), set(), set()
 
@@ -144,7 +138,7 @@ def test_every_unit_is_computed_and_none_twice_without_a_reason(n_units, n_ranks
     for event, rank in data.draw(st.lists(events, max_size=80)):
         if rank in ranks.held:
             event(ranks, rank)
-    while not all(map(ranks.queue.is_over, ranks.held)):
+    while not ranks.queue.is_over:
         before = ranks.computed.total()
         for rank in ranks.held:
             ranks.take(rank)

@@ -27,7 +27,6 @@ def test_a_hung_worker_is_ended_and_a_slow_one_is_not(workers, record, tmp_path)
         range(6),
         max_attempts=1,
         progress_timeout=LIMIT,
-        one_at_a_time=True,
         log_folder=tmp_path,
     )
     dispatcher.run(tasks, **record.callbacks)
@@ -72,34 +71,31 @@ def test_a_stop_of_parent_and_worker_does_not_count(workers, record, tmp_path):
     """Both stop for longer than the limit: no stacks are requested either."""
     pids = {}
 
-    def stop_both(task_id, result, worker_id):
-        if task_id < 2:
+    def generate():
+        while len(pids) < 2:
+            yield ("whoami",)
+        yield from [("silently", 8, 0.05), ("sleep", 0.1)]
+
+    def stop_both(_, result, worker_id):
+        if isinstance(result, tuple):
             pids[worker_id] = result[2]
-        elif task_id == 3:
+        elif result == 0.1:
             other = pids[1 - worker_id]
             os.kill(other, signal.SIGSTOP)
             time.sleep(1.2)
             os.kill(other, signal.SIGCONT)
 
-    Dispatcher(
-        workers.Worker,
-        [0, 1],
-        progress_timeout=1.0,
-        one_at_a_time=True,
-        log_folder=tmp_path,
-    ).run(
-        [("whoami",), ("whoami",), ("silently", 8, 0.05), ("sleep", 0.1)],
-        **record.callbacks_before(stop_both),
+    Dispatcher(workers.Worker, [0, 1], progress_timeout=1.0, log_folder=tmp_path).run(
+        generate(), **record.callbacks_before(stop_both)
     )
-    record.assert_each_answered_once(4)
-    assert len(pids) == 2
+    record.assert_each_answered_once(len(record.answers))
     assert record.faults == []
     assert [log.read_text() for log in tmp_path.iterdir()] == ["", ""]
 
 
 def test_bytes_in_transit_are_progress(workers, record):
     """A result and a task of many pipe buffers wait for a slow parent."""
-    Dispatcher(workers.Worker, range(3), progress_timeout=LIMIT, one_at_a_time=True).run(
+    Dispatcher(workers.Worker, range(3), progress_timeout=LIMIT).run(
         [("big", 20 << 20), ("length", bytes(20 << 20)), *range(80)],
         **record.slow_callbacks(0.03),
     )
@@ -119,9 +115,7 @@ def test_pickling_of_a_result_has_its_own_deadline(workers, record):
 def test_slow_callbacks_do_not_extend_deadlines(workers, record):
     """It takes two callbacks until the stacks are requested, and two more until the kill."""
     seen = []
-    Dispatcher(
-        workers.Worker, [0, 1], progress_timeout=0.5, one_at_a_time=True, max_attempts=1
-    ).run(
+    Dispatcher(workers.Worker, [0, 1], progress_timeout=0.5, max_attempts=1).run(
         [("sleep_on",), *range(20)],
         **record.slow_callbacks(0.25) | {"on_fault": lambda _: seen.append(len(record.successes))},
     )

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from virnucpro.encoders import kernels
 from virnucpro.encoders.encoder import pack
 from virnucpro.encoders.kernels import all_at_once, attention_on, by_groups, has_varlen
 
@@ -40,15 +39,6 @@ def test_tokens_attend_only_to_their_own_sequence(dtype, lengths):
     torch.testing.assert_close(
         by_groups(heads, packed).double(), expected, rtol=0, atol=CLOSE[dtype], check_dtype=False
     )
-
-
-@pytest.mark.parametrize(("at_once", "short"), [(1, 200), (10_000, 200), (1 << 20, 0)])
-def test_bfloat16_attention_does_not_depend_on_the_block_size(monkeypatch, at_once, short):
-    heads, packed = joined(LENGTHS, torch.bfloat16)
-    monkeypatch.setattr(kernels, "_SCORES_AT_ONCE", at_once)
-    monkeypatch.setattr(kernels, "_SHORT", short)
-    expected = straight_line(heads, packed)
-    torch.testing.assert_close(by_groups(heads, packed).double(), expected, rtol=0, atol=2e-2)
 
 
 @pytest.mark.gpu

@@ -18,21 +18,20 @@ def test_a_length_class_is_the_next_power_of_two(length):
     assert length_class(length).bit_count() == 1
 
 
-def test_without_learnt_limits_the_first_budget_is_used():
-    budget = TokenBudget("esm2", 2048, {})
-    assert (budget(1), budget(5000), budget.learnt, budget.known) == (2048, 2048, {}, False)
+def test_without_limits_the_first_budget_is_used():
+    budget = TokenBudget(2048)
+    assert (budget(1), budget(5000), budget.probed) == (2048, 2048, False)
 
 
 def test_a_limit_applies_to_its_length_class_and_longer_ones():
-    budget = TokenBudget("esm2", 2048, {})
+    budget = TokenBudget(2048)
     budget.lower(300, 1800)
     assert [budget(n) for n in (1, 256, 257, 512, 513, 9000)] == [2048] * 2 + [1024] * 4
-    assert budget.learnt == {"esm2/512": 1024}
 
 
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(2, 500)), max_size=20))
 def test_budgets_are_below_failed_batches_and_never_grow_with_length(failures):
-    budget = TokenBudget("esm2", 4096, {})
+    budget = TokenBudget(4096)
     for longest, count in failures:
         before = [budget(1 << k) for k in range(13)]
         budget.lower(longest, longest * count)
@@ -42,26 +41,13 @@ def test_budgets_are_below_failed_batches_and_never_grow_with_length(failures):
         assert 1 <= budget(longest) < longest * count
 
 
-@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(2, 500)), max_size=20))
-def test_learnt_limits_are_restored_from_plain_data(failures):
-    budget = TokenBudget("a/b", 4096, {})
-    budget.begin_with(512, 16384)
-    for longest, count in failures:
-        budget.lower(longest, longest * count)
-    others = {"a": 3, "b": 7, "a/64": 5, "b/x": 9, "a/b/c": 1}
-    again = TokenBudget("a/b", 2048, budget.learnt | others)
-    assert [again(1 << k) for k in range(13)] == [budget(1 << k) for k in range(13)]
-    assert again.learnt == budget.learnt
-    assert again.known
-
-
 @pytest.mark.parametrize(
     ("found", "short", "long"), [(65536, 65536, 65536), (16384, 16384, 16384), (4096, 16384, 4096)]
 )
 def test_a_probed_budget_applies_to_all_lengths_unless_reduced(found, short, long):
-    budget = TokenBudget("esm2", 16384, {})
+    budget = TokenBudget(16384)
     budget.begin_with(900, found)
-    assert (budget(512), budget(513), budget.known) == (short, long, True)
+    assert (budget(512), budget(513), budget.probed) == (short, long, True)
 
 
 @given(st.integers(0, 200_000), st.integers(0, 12), st.integers(10, 17))

@@ -19,7 +19,7 @@ SIGNATURES = {
         "threads=None, max_attempts=3, file_timeout=None, start_timeout=600.0, "
         "progress_timeout=None, quiet=False, share=None, lock=True"
     ),
-    "LaunchReport": "results, rows, exit_code, merged=()",
+    "LaunchReport": "results, rows, exit_code",
     "LauncherOrchestrator": "",
     "LauncherOrchestrator.run": LAUNCH,
     "LauncherOrchestrator.launch": LAUNCH,

@@ -17,7 +17,6 @@ from virnucpro.launch.results import (
     FileResult,
     ResultQueue,
     RunOver,
-    Throttle,
     WorkerTrouble,
     plain_result,
     reason_of,
@@ -266,21 +265,22 @@ def test_status_reads_the_table_of_a_launch(tmp_path, called):
     assert "damaged" in called("status", tmp_path, code=1).stderr
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that the test sets: its only element."""
-    now = [1000.0]
-    monkeypatch.setattr("virnucpro.launch.results.time.monotonic", lambda: now[0])
-    return now
-
-
 @pytest.mark.parametrize(("seconds", "pause"), [(0.0, 1.0), (0.04, 1.0), (0.5, 10.0)])
-def test_a_pause_is_twenty_updates_long_and_at_least_the_interval(clock, seconds, pause):
-    throttle = Throttle(1.0)
-    assert throttle.due
-    with throttle.timed():
-        clock[0] += seconds
-    clock[0] += pause - 0.01
-    assert not throttle.due
-    clock[0] += 0.02
-    assert throttle.due
+def test_a_pause_is_twenty_updates_long_and_at_least_the_interval(
+    monkeypatch, tmp_path, seconds, pause
+):
+    now, written = [1000.0], []
+    monkeypatch.setattr("virnucpro.launch.table.time.monotonic", lambda: now[0])
+    balancer = LoadBalancer([0])
+    table = LaunchTable(tmp_path, tmp_path, [], {}, balancer)
+
+    def write(*_, **__):
+        now[0] += seconds
+        written.append(now[0])
+
+    monkeypatch.setattr(LaunchTable, "_write", write)
+    for step in (0.0, pause - 0.01, 0.02):
+        now[0] += step
+        balancer.troubles.append("news")
+        table.update()
+    assert len(written) == 2

@@ -121,19 +121,6 @@ def test_a_file_in_no_share_is_left(tmp_path):
     assert "added during the launch" in rows(tmp_path)[2]["error"]
 
 
-@pytest.mark.parametrize("number", range(2))
-def test_outputs_that_cannot_be_merged_change_the_exit_code_of_the_last_task(
-    number, folder, tmp_path, capsys
-):
-    assert main(command(folder, tmp_path, "--task", f"{1 - number}/2", "--pattern", "[ad]")) == 0
-    (tmp_path / "launch.predictions.tsv").mkdir()
-    (tmp_path / "launch.viruses.fasta").mkdir()
-    assert main(command(folder, tmp_path, "--task", f"{number}/2", "--pattern", "[ad]")) == 2
-    assert "could not be merged" in capsys.readouterr().err
-    own = json.loads((FileShare(number, 2).folder(tmp_path) / "launch.json").read_text())
-    assert own["exit_code"] == 0
-
-
 def test_a_named_pipe_in_place_of_a_table_is_not_opened(tmp_path, capsys):
     table_of(tmp_path, 0, [tmp_path / "a"]).end()
     own = FileShare(1, 2).folder(tmp_path)

@@ -45,11 +45,11 @@ def nested(tmp_path):
     return folder / "esm2_nested.pt"
 
 
-@pytest.mark.parametrize("command", ["embed", slow("parity")])
+@pytest.mark.parametrize("command", ["embed", slow("bench")])
 def test_a_checkpoint_that_crashes_its_reader_is_a_clear_error(nested, tmp_path, called, command):
     fasta = tmp_path / "proteins.fa"
     fasta.write_text(">a\nMKLV\n")
-    options = {"embed": [str(fasta), "-o", str(tmp_path / "run")], "parity": ["--device", "cpu"]}
+    options = {"embed": [str(fasta), "-o", str(tmp_path / "run")], "bench": ["--device", "cpu"]}
     printed = called(command, *options[command], "-e", nested, code=1).stderr
     assert f"{nested}: the process that reads it failed: killed by SIGSEGV" in printed
     assert [path.name for path in nested.parent.iterdir()] == [nested.name]

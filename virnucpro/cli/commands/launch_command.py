@@ -6,7 +6,6 @@ partial; 1: no file was done.
 """
 
 import argparse
-import errno
 import json
 import os
 import sys
@@ -33,20 +32,6 @@ _RESERVED_KEYWORDS = {"self", "gpu_id", "seed"}
 _ONLY_IN_FILES = "(sequences|viral)_.*"
 """Columns of launch.tsv that are not printed."""
 _RUN: Final = Execution(Path())
-_FILE = "maximum time per file; a file that exceeds it fails; default: none"
-_START = (
-    "maximum set-up time of a worker; a worker that exceeds it is killed; default: %(default)g s"
-)
-_PROGRESS = (
-    "maximum time without progress within a file; a worker that exceeds it is replaced, and its "
-    "file is retried; default: that of the worker class (virnucpro.predict: "
-    f"{_RUN.progress_timeout:g} s)"
-)
-_TIMEOUTS: Final = (
-    ("--file-timeout", None, _FILE),
-    ("--start-timeout", _RUN.start_timeout, _START),
-    ("--progress-timeout", None, _PROGRESS),
-)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +48,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="class that processes a file, a virnucpro.dispatch.BaseWorker: package.module:Class "
         "or path/to/file.py:Class; default: %(default)s",
     )
-    text = "no effect: a launch always resumes the runs in OUT"
-    parser.add_argument("--resume", action="store_true", help=text)
     options.add_quiet(parser)
     title = "options of the default worker, virnucpro.predict"
     options.add(parser, PredictOptions, without=("paired",), title=title)  # a file is a run
@@ -80,8 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     options.add(parser, Execution, only=("task", "devices", "threads", "fail_empty", "lock"))
     group = parser.add_argument_group("failed workers and files")
-    for flag, default, text in _TIMEOUTS:
-        group.add_argument(flag, type=seconds, default=default, metavar="SECONDS", help=text)
+    text = "maximum time without progress within a file; a worker that exceeds it is replaced, and "
+    text += "its file is retried; default: that of the worker class (virnucpro.predict: "
+    text += f"{_RUN.progress_timeout:g} s)"
+    group.add_argument("--progress-timeout", type=seconds, metavar="SECONDS", help=text)
     text = "maximum attempts per file if its worker dies or hangs; default: %(default)s"
     group.add_argument("--max-attempts", type=positive, default=3, metavar="N", help=text)
 
@@ -135,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     if not arguments.quiet:
         _print_table(readable(report.rows, _ONLY_IN_FILES))
-        say(f"written to {arguments.outdir}: {', '.join((TSV_NAME, *report.merged))}")
+        say(f"written to {arguments.outdir / TSV_NAME}")
     if predicts:
         if not arguments.quiet:
             _say_totals(report.results)
@@ -169,9 +154,7 @@ def _print_table(rows: "Sequence[Sequence[str]]") -> None:
 
 
 def _advise(results: "Sequence[FileResult]", arguments: argparse.Namespace) -> None:
-    """Print what to do about files that killed their workers, or met the limit of open files."""
-    if any(f"[Errno {errno.EMFILE}]" in result.error for result in results):
-        say("files failed at the limit of open files: raise it (ulimit -n), then rerun the command")
+    """Print what to do about files that killed their workers."""
     killers = [result.file for result in results if result.error.startswith("worker ")]
     if killers:
         folder = arguments.outdir / Path(killers[0]).relative_to(arguments.input_dir.absolute())

@@ -5,10 +5,10 @@ and train a classifier with calibrated probabilities. DIR/bundle is the new bund
 --bundle DIR/bundle.
 
 The table of labels is tab-separated with the columns file (relative to the table), label (viral or
-non-viral; any words with --viral-labels), group (related sequences have one group, such as a virus
-family) and optionally split, kingdom, class and record. No group may be on both sides of the split.
-Without a table, give FASTA files with --viral and --non-viral. Sequences of different groups that
-are nearly equal are refused.
+non-viral), group (related sequences have one group, such as a virus family) and optionally split,
+kingdom, class (of a classifier with several) and record. No group may be on both sides of the
+split. Without a table, give FASTA files with --viral and --non-viral. Sequences of different groups
+that are nearly equal are refused.
 """
 
 import argparse
@@ -77,12 +77,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "longest_stretch (the longest stop-free stretch of a window); default: window, with a "
         "protein encoder longest_stretch"
     )
-    choices = ("window", "longest_stretch", "open_frames")
+    choices = ("window", "longest_stretch")
     group.add_argument("--items", choices=choices, metavar="KIND", help=text)
-    text = (
-        "lengths in bases of the training windows: shortest and longest as 150-1000, or a list as "
-        "150,300; default: 150-1000"
-    )
+    text = "shortest and longest training windows in bases; default: 150-1000"
     group.add_argument("--lengths", type=_lengths, metavar="BASES", help=text)
     text = (
         "do not train a record head, which judges whole records by their genes; default: train it "
@@ -93,22 +90,15 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--window", type=positive, metavar="BASES", help=text)
 
 
-def _lengths(text: str) -> tuple[tuple[int, ...], bool]:
-    """Return lengths, and whether lengths between them are meant."""
-    between = "-" in text
-    words = [word.strip() for word in text.split("-" if between else ",")]
+def _lengths(text: str) -> tuple[int, int]:
+    words = text.split("-")
     numbers = [int(word) for word in words if word.isascii() and word.isdigit()]
-    valid = len(numbers) == len(words) == (2 if between else len(words))
-    if (
-        not valid
-        or not all(_LEAST <= number <= _MOST for number in numbers)
-        or numbers != sorted(numbers)
-    ):
+    if len(words) != 2 or len(numbers) != 2 or not _LEAST <= numbers[0] <= numbers[1] <= _MOST:
         raise argparse.ArgumentTypeError(
-            f"{text!r} are not lengths: give the shortest and the longest as 150-1000, or an "
-            f"ascending list as 150,300, of {_LEAST} to {_MOST:,} bases"
+            f"{text!r} are not lengths: give the shortest and the longest as 150-1000, of {_LEAST} "
+            f"to {_MOST:,} bases"
         )
-    return tuple(numbers), between
+    return numbers[0], numbers[1]
 
 
 def _names(text: str) -> list[str]:
@@ -150,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         "version": arguments.bundle_version,
         "notes": read_notes(arguments.notes),
         "tables": [*filter(None, (arguments.labels, arguments.exclude, arguments.notes))],
-        "crops": Crops(*arguments.lengths) if arguments.lengths else CROPS,
+        "crops": Crops(arguments.lengths) if arguments.lengths else CROPS,
     }
     training = Training(**options.chosen(Training, arguments) | given)
     execution = Execution(**options.chosen(Execution, arguments))
@@ -169,13 +159,13 @@ def _sources(arguments: argparse.Namespace) -> "tuple[list[Source], list[Source]
     """Return the labelled sequences of the training set, and the held-out ones."""
     from virnucpro.lab.evaluation.labels import fasta_sources, read_labels, splits_in
 
-    if options.are_labelled_files(arguments, "split", "held_out", "viral_labels"):
+    if options.are_labelled_files(arguments, "split", "held_out"):
         return fasta_sources(arguments.viral, arguments.non_viral), []
     splits = splits_in(arguments.labels)
     chosen = arguments.split or "train"
     held_out = arguments.held_out or ("valid" if "valid" in splits else None)
-    table, viral = arguments.labels, arguments.viral_labels or ()
+    table = arguments.labels
     return (
-        read_labels(table, chosen if splits else None, viral),
-        read_labels(table, held_out, viral, one_class=True) if held_out else [],
+        read_labels(table, chosen if splits else None),
+        read_labels(table, held_out, one_class=True) if held_out else [],
     )

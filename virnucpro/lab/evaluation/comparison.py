@@ -7,15 +7,15 @@ All tools get the same draws, so that a difference of two tools is a difference 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from virnucpro.arrays import BoolArray, FloatArray, IntArray
-from virnucpro.lab.evaluation.answers import Answers, Tool, answers_of
 from virnucpro.lab.evaluation.fragments import Fragment, group_key
 from virnucpro.lab.evaluation.labels import CLASS_NAMES
-from virnucpro.lab.evaluation.metrics import WITH_INTERVAL, figures, resampled
+from virnucpro.lab.evaluation.metrics import figures
+from virnucpro.lab.evaluation.predictions import Answers, Tool, answers_of
 from virnucpro.lab.groups import Groups
 
 ALL: Final = "all"
@@ -30,28 +30,26 @@ _AT_ONCE: Final = 4_000_000
 _TOO_FEW: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Subset:
+class _Subset(NamedTuple):
     """Fragments of one row: everything, or a kingdom or group and the whole other class.
 
     Attributes
     ----------
+    label
+        Class of the kingdom or group; `ALL` for everything.
     kingdom, group
         Names; `ALL` for all.
-    viral
-        Class of the kingdom or group; None for everything.
     mask
         (n,) bool, the fragments of the length that belong to the subset.
     """
 
+    label: str
     kingdom: str
     group: str
-    viral: bool | None
     mask: BoolArray
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """Figures of one tool, length and subset.
 
     Attributes
@@ -59,7 +57,7 @@ class Row:
     label
         Class of the kingdom or group; `ALL` for everything.
     counts
-        Numbers of fragments and groups by class, and of fragments with a row of the tool.
+        Numbers of fragments and groups by class, and of fragments without a score.
     values
         The figures; NaN if undefined.
     intervals
@@ -73,15 +71,13 @@ class Row:
     label: str
     kingdom: str
     group: str
-    unanswered: str
     counts: Mapping[str, int]
     values: Mapping[str, float]
     intervals: Mapping[str, Interval]
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """Difference `tool` - `reference` of a figure, with its paired 95 % interval if it has one."""
 
     tool: str
@@ -97,17 +93,10 @@ class Difference:
 
 @dataclass(slots=True)
 class Comparison:
-    """All rows, all differences, and the answers that they were computed from.
-
-    Attributes
-    ----------
-    answers
-        Answers by length class and tool.
-    """
+    """All rows and all differences."""
 
     rows: list[Row] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
-    answers: dict[str, dict[str, Answers]] = field(default_factory=dict)
 
 
 def compare(
@@ -134,41 +123,38 @@ def compare(
     """
     result = Comparison()
     for length, members in fragments.items():
-        present = [tool for tool in tools if length in tool.tables]
-        result.answers[length] = _joined(present, members, prevalence)
+        weights = Groups.of([*map(group_key, members)]).own_weights(prevalence)
+        answers = {
+            tool.name: answers_of(tool, members, weights)
+            for tool in tools
+            if length in tool.predictions
+        }
         for number, subset in enumerate(_subsets(members, by_group=by_group)):
             dice = np.random.default_rng([seed, *length.encode(), number])
-            _add_rows(result, present, length, members, subset, prevalence, n_resamples, dice)
+            _add_rows(result, answers, members, subset, prevalence, n_resamples, dice)
     return result
-
-
-def _joined(
-    tools: Sequence[Tool], members: Sequence[Fragment], prevalence: float
-) -> dict[str, Answers]:
-    weights = Groups.of([*map(group_key, members)]).own_weights(prevalence)
-    return {tool.name: answers_of(tool, members, weights) for tool in tools}
 
 
 def _subsets(members: Sequence[Fragment], *, by_group: bool) -> Iterator[_Subset]:
     """Yield everything, each kingdom of a class with several, and each group if `by_group`."""
     viral = np.array([member.viral for member in members])
-    yield _Subset(ALL, ALL, None, np.ones(len(members), bool))
+    yield _Subset(ALL, ALL, ALL, np.ones(len(members), bool))
     kingdom = np.array([member.kingdom for member in members])
     group = np.array([member.group for member in members])
-    for label in (True, False):
-        names = sorted(set(kingdom[viral == label].tolist()))
+    for side in (True, False):
+        label = CLASS_NAMES[side]
+        names = sorted(set(kingdom[viral == side].tolist()))
         for name in names:
-            inside = (viral == label) & (kingdom == name)
+            inside = (viral == side) & (kingdom == name)
             if len(names) > 1:
-                yield _Subset(name, ALL, label, inside | (viral != label))
+                yield _Subset(label, name, ALL, inside | (viral != side))
             for key in sorted(set(group[inside].tolist())) if by_group else ():
-                yield _Subset(name, key, label, (inside & (group == key)) | (viral != label))
+                yield _Subset(label, name, key, (inside & (group == key)) | (viral != side))
 
 
 def _add_rows(
     result: Comparison,
-    tools: Sequence[Tool],
-    length: str,
+    answers: Mapping[str, Answers],
     members: Sequence[Fragment],
     subset: _Subset,
     prevalence: float,
@@ -176,41 +162,32 @@ def _add_rows(
     dice: np.random.Generator,
 ) -> None:
     chosen = [member for member, inside in zip(members, subset.mask, strict=True) if inside]
-    viral = np.array([member.viral for member in chosen])
+    viral, length = np.array([member.viral for member in chosen]), chosen[0].length
     groups = Groups.of([*map(group_key, chosen)])
-    weights = groups.own_weights(prevalence)
     note = _no_interval(groups, n_resamples)
     counts = groups.drawn(n_resamples, dice) if not note else None
-    label = ALL if subset.viral is None else CLASS_NAMES[subset.viral]
     draws: dict[str, _Draws] = {}
-    rows: dict[str, Row] = {}
-    for tool in tools:
-        answers = result.answers[length][tool.name].select(subset.mask)
+    values: dict[str, dict[str, float]] = {}
+    for tool, of_tool in answers.items():
+        own = of_tool.select(subset.mask)
+        point = figures(own, viral, groups.own_weights(prevalence)[None])
+        values[tool] = {name: float(value[0]) for name, value in point.items()}
         if counts is not None:
-            draws[tool.name] = _drawn_figures(answers, viral, groups, counts, prevalence)
-        rows[tool.name] = Row(
-            tool=tool.name,
-            length=length,
-            label=label,
-            kingdom=subset.kingdom,
-            group=subset.group,
-            unanswered=tool.unanswered,
-            counts=_counts(viral, groups, answers),
-            values=figures(answers, viral, weights),
-            intervals={name: _interval(draw) for name, draw in draws.get(tool.name, {}).items()},
-            note=note,
-        )
-    result.rows += rows.values()
+            draws[tool] = _drawn_figures(own, viral, groups, counts, prevalence)
+        intervals = {name: _interval(draw) for name, draw in draws.get(tool, {}).items()}
+        numbers = _counts(viral, groups, own)
+        names = (tool, length, subset.label, subset.kingdom, subset.group)
+        result.rows.append(Row(*names, numbers, values[tool], intervals, note))
     if subset.group != ALL:
         return
-    for reference, tool in combinations(tools, 2):
-        for name in WITH_INTERVAL:
+    for reference, tool in combinations(answers, 2):
+        for name, value in values[tool].items():
             interval = None
             if counts is not None:
-                interval = _interval(draws[tool.name][name] - draws[reference.name][name])
-            value = rows[tool.name].values[name] - rows[reference.name].values[name]
-            names = (tool.name, reference.name, length, label, subset.kingdom, name)
-            result.differences.append(Difference(*names, value, interval, note))
+                interval = _interval(draws[tool][name] - draws[reference][name])
+            difference = value - values[reference][name]
+            pair = (tool, reference, length, subset.label, subset.kingdom)
+            result.differences.append(Difference(*pair, name, difference, interval, note))
 
 
 def _no_interval(groups: Groups, n_resamples: int) -> str:
@@ -228,7 +205,6 @@ def _counts(viral: BoolArray, groups: Groups, answers: Answers) -> dict[str, int
         "n_non_viral": int((~viral).sum()),
         "groups_viral": int(groups.viral.sum()),
         "groups_non_viral": int((~groups.viral).sum()),
-        "n_without_row": int((~answers.has_row).sum()),
         "n_without_score": int((~answers.scored).sum()),
     }
 
@@ -242,7 +218,7 @@ def _drawn_figures(
 ) -> _Draws:
     step = max(1, _AT_ONCE // len(viral))
     parts = [
-        resampled(answers, viral, groups.weights(counts[first : first + step], prevalence))
+        figures(answers, viral, groups.weights(counts[first : first + step], prevalence))
         for first in range(0, len(counts), step)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -250,8 +226,8 @@ def _drawn_figures(
 
 def _interval(values: FloatArray) -> Interval:
     """Return the percentiles of the defined values; NaN if fewer than half are defined."""
-    known = values[~np.isnan(values)]
-    if 2 * len(known) < len(values):
+    defined = values[~np.isnan(values)]
+    if 2 * len(defined) < len(values):
         return float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -7,7 +7,7 @@ does not outweigh the others.
 """
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -69,14 +69,11 @@ class Cut:
     ----------
     sequences
         Bases of each fragment, by length class.
-    skipped
-        Number of records or tiles without a fragment, by length class and reason.
     groups
         All groups of the sources.
     """
 
     sequences: dict[str, list[tuple[Fragment, bytes]]] = field(default_factory=dict)
-    skipped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     groups: set[GroupKey] = field(default_factory=set)
 
     def fragments(self, length: str) -> list[Fragment]:
@@ -146,17 +143,13 @@ def cut(
     result = Cut()
     # bases are read again for the chosen tiles: all tiles of many genomes do not fit into memory
     tiles: dict[str, dict[GroupKey, _Genomes]] = {length: {} for length in lengths}
-    grouped = {name for source in sources for name in source.groups}
     for path, by_record in _by_file(sources).items():
         for key, genome, records in _genomes(path, by_record):
-            grouped.difference_update(record.name for _, record in records)
             result.groups.add(key)
             for length in lengths:
                 dice = _dice(seed, length, path.name, genome)
-                found = _tiles(records, length, per_group, dice, excluded or {}, result.skipped)
-                if found:
-                    tiles[length].setdefault(key, {})[str(path), genome] = found
-    _check_grouped(grouped)
+                if tiles_of_genome := _tiles(records, length, per_group, dice, excluded or {}):
+                    tiles[length].setdefault(key, {})[str(path), genome] = tiles_of_genome
     wanted: dict[str, list[tuple[str, int, _Tile]]] = defaultdict(list)
     for length in lengths:
         _check_groups(tiles[length])
@@ -213,8 +206,7 @@ def _genomes(
         if found is None:
             continue
         if found.group is None:
-            group = found.groups.get(record.name, printable(record.name))
-            genome = record.name
+            group, genome = printable(record.name), record.name
         else:
             group, genome = found.group, ""
         genomes[(found.viral, found.kingdom, group), genome].append((number, record))
@@ -228,29 +220,25 @@ def _tiles(
     most: int,
     dice: np.random.Generator,
     excluded: Excluded,
-    skipped: Mapping[str, Counter[str]],
 ) -> list[_Tile]:
-    count = skipped[length]
-    places = _places(records, length, dice, count)
-    found: list[_Tile] = []
+    places = _places(records, length, dice)
+    chosen: list[_Tile] = []
     for place in dice.permutation(len(places)).tolist():
-        if len(found) == most:
+        if len(chosen) == most:
             break
         number, record, start, end = places[place]
         bases = record.sequence[start:end]
         regions = excluded.get(record.name, ())
         if any(start < stop and first < end for first, stop in regions):
-            count["in an excluded region"] += 1
-        elif length != WHOLE and sum(map(bases.count, b"ACGT")) < LEAST_BASES * len(bases):
-            count["with too few A, C, G, T"] += 1
-        else:
+            continue
+        if length == WHOLE or sum(map(bases.count, b"ACGT")) >= LEAST_BASES * len(bases):
             backward = length != WHOLE and dice.random() < 0.5
-            found.append(_Tile(number, record.name, start, end, backward))
-    return found
+            chosen.append(_Tile(number, record.name, start, end, backward))
+    return chosen
 
 
 def _places(
-    records: Sequence[_Numbered], length: str, dice: np.random.Generator, count: Counter[str]
+    records: Sequence[_Numbered], length: str, dice: np.random.Generator
 ) -> list[tuple[int, Record, int, int]]:
     if length == WHOLE:
         return [(number, record, 0, len(record.sequence)) for number, record in records]
@@ -259,7 +247,6 @@ def _places(
     for number, record in records:
         n_tiles, rest = divmod(len(record.sequence), size)
         if not n_tiles:
-            count["shorter than the fragment"] += 1
             continue
         offset = int(dice.integers(rest + 1))
         starts = range(offset, offset + n_tiles * size, size)
@@ -301,14 +288,6 @@ def _in_turn(
     return islice(turns, most)
 
 
-def _check_grouped(unknown: set[str]) -> None:
-    if unknown:
-        raise InputError(
-            f"--groups: no sequence has the name {shortened(min(unknown))} ({len(unknown)} such "
-            "names): correct the table, or remove these rows"
-        )
-
-
 def _check_groups(keys: Iterable[GroupKey]) -> None:
     classes = defaultdict(set)
     for viral, _, group in keys:
@@ -316,7 +295,7 @@ def _check_groups(keys: Iterable[GroupKey]) -> None:
     if both := sorted(group for group, found in classes.items() if len(found) > 1):
         raise InputError(
             f"{shortened(both[0])}: a record or group with this name is labelled viral and another "
-            f"one non-viral ({len(both)} such names): rename one of them, in --groups too"
+            f"one non-viral ({len(both)} such names): rename one of them"
         )
 
 

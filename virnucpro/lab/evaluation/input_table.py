@@ -21,7 +21,7 @@ class _Plain(csv.excel_tab):
 def read_rows(
     path: Path, required: Sequence[str] = (), advice: str = ""
 ) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Read a TSV or CSV file; return the names of its columns, and its rows with their lines.
+    """Read a TSV file; return the names of its columns, and its rows with their lines.
 
     Missing cells at the end of a row are empty. Empty rows are skipped.
 
@@ -37,10 +37,7 @@ def read_rows(
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            header = stream.readline()
-            stream.seek(0)
-            dialect = csv.excel if "," in header and "\t" not in header else _Plain
-            reader = csv.DictReader(stream, dialect=dialect, restval="")
+            reader = csv.DictReader(stream, dialect=_Plain, restval="")
             columns = list(reader.fieldnames or ())
             rows = [(reader.line_num, row) for row in reader if any(row.values())]
     except (OSError, UnicodeDecodeError, csv.Error) as error:

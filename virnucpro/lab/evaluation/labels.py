@@ -1,8 +1,8 @@
 """Labelled sequence files: a table of labels, or FASTA files per class."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +47,6 @@ class Source:
     source_class
         Class of the source for a classifier with several classes, such as ``rna_virus``; empty for
         the kingdom.
-    groups
-        Groups of records by their names; used if `group` is None.
     """
 
     path: Path
@@ -58,36 +56,12 @@ class Source:
     record: str | None
     where: str
     source_class: str = ""
-    groups: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_groups(table: Path) -> dict[str, str]:
-    """Read a tab-separated table of groups, with the columns ``record`` and ``group``.
-
-    Raises
-    ------
-    InputError
-        If a column or cell is missing, or a record has two rows.
-    """
-    advice = "Give a tab-separated table with the columns record and group."
-    _, rows = read_rows(table, ("record", "group"), advice)
-    found: dict[str, str] = {}
-    for number, row in rows:
-        record, group = ((row[name] or "").strip() for name in ("record", "group"))
-        if not record or not group or record in found:
-            problem = "has two rows" if record in found else "lacks its name or its group"
-            raise InputError(f"{table}, line {number}: the record {shortened(record)!r} {problem}")
-        found[record] = printable(group)
-    return found
-
-
-def fasta_sources(
-    viral: Sequence[Path], non_viral: Sequence[Path], groups: Mapping[str, str] | None = None
-) -> list[Source]:
+def fasta_sources(viral: Sequence[Path], non_viral: Sequence[Path]) -> list[Source]:
     """Return the sources of FASTA files whose class is known.
 
-    A file is a kingdom with the name of the file. A record that is not in `groups`, result of
-    `read_groups`, is a group.
+    A file is a kingdom with the name of the file. Each record is a group.
 
     Raises
     ------
@@ -105,20 +79,13 @@ def fasta_sources(
             group=None,
             record=None,
             where=f"--{CLASS_NAMES[label]} {path}",
-            groups=groups or {},
         )
         for path, label in files
     ]
     return _checked(sources, "the command line")
 
 
-def read_labels(
-    table: Path,
-    split: str | None = None,
-    viral_labels: Sequence[str] = (),
-    *,
-    one_class: bool = False,
-) -> list[Source]:
+def read_labels(table: Path, split: str | None = None, *, one_class: bool = False) -> list[Source]:
     """Read a tab-separated table of labelled files.
 
     Parameters
@@ -129,9 +96,6 @@ def read_labels(
         columns are ignored.
     split
         Use only rows with this value in the column ``split``; ``all`` for all rows.
-    viral_labels
-        Labels of viral sequences. Then a label may be any word: it is the class of its row, and the
-        kingdom, if these columns have none. Empty: labels are viral or non-viral.
     one_class
         Whether all rows may have one label.
 
@@ -139,15 +103,12 @@ def read_labels(
     ------
     UsageError
         If the table has several splits and none is selected, or the selected split does not exist.
-        If no row has one of the viral labels, or all rows have.
     InputError
         If a column or value is missing, a label is unknown, a file does not exist, a file or record
         is labelled twice, a class is empty, or a group has both labels.
     """
     rows = _of_split(_rows(table), table, split)
-    if viral_labels and not one_class:
-        _check_labels({row["label"] for _, row in rows}, table, viral_labels)
-    sources = [_source(row, table, number, viral_labels) for number, row in rows]
+    sources = [_source(row, table, number) for number, row in rows]
     return _checked(sources, str(table), one_class=one_class)
 
 
@@ -192,40 +153,24 @@ def _of_split(
     return selected
 
 
-def _check_labels(labels: set[str], table: Path, viral_labels: Sequence[str]) -> None:
-    known = ", ".join(map(shortened, sorted(labels)))
-    if unknown := [label for label in viral_labels if label not in labels]:
-        raise UsageError(
-            f"--viral-labels {shortened(unknown[0])}: no row of {table}, or of the selected split, "
-            f"has this label; its labels: {known}"
-        )
-    if labels <= set(viral_labels):
-        raise UsageError(
-            f"{table}: all labels are viral ({known}). Add sequences with other labels, or name "
-            "fewer labels with --viral-labels."
-        )
-
-
-def _source(row: dict[str, str], table: Path, number: int, viral_labels: Sequence[str]) -> Source:
+def _source(row: dict[str, str], table: Path, number: int) -> Source:
     where = f"{table}, line {number}"
     cells = {name: row.get(name, "") for name in (*_REQUIRED, *_OPTIONAL)}
     for name in _REQUIRED:
         if not cells[name]:
             raise InputError(f"{where}: the cell of column {name!r} is empty")
-    label = printable(cells["label"]) if viral_labels else ""
-    viral = cells["label"] in viral_labels if label else _LABELS.get(cells["label"].lower())
+    viral = _LABELS.get(cells["label"].lower())
     if viral is None:
         raise InputError(
-            f"{where}: unknown label {shortened(cells['label'])!r}; use viral or non-viral, or "
-            "name the labels of viruses with --viral-labels"
+            f"{where}: unknown label {shortened(cells['label'])!r}; use viral or non-viral"
         )
     return Source(
         path=table.parent / cells["file"],
         viral=viral,
-        kingdom=printable(cells["kingdom"]) or label or CLASS_NAMES[viral],
+        kingdom=printable(cells["kingdom"]) or CLASS_NAMES[viral],
         group=printable(cells["group"]),
         record=cells["record"] or None,
-        source_class=cells["class"] or label,
+        source_class=cells["class"],
         where=where,
     )
 

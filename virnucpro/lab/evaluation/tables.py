@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from virnucpro.console import printable
 from virnucpro.durable import write_bytes
-from virnucpro.lab.evaluation.comparison import Comparison, Difference, Row
+from virnucpro.lab.evaluation.comparison import Difference, Row
 from virnucpro.lab.evaluation.fragments import Fragment
 from virnucpro.lab.evaluation.labels import CLASS_NAMES
-from virnucpro.lab.evaluation.metrics import WITH_INTERVAL
 
 _NA: Final = "NA"
 _FRAGMENT_COLUMNS: Final = (
@@ -56,20 +55,13 @@ def write_evaluation(path: Path, rows: Sequence[Row]) -> None:
     """Write evaluation.tsv: a row per tool, length, and kingdom or group."""
     lines = []
     for row in rows:
-        cells: dict[str, str] = {
-            **{
-                name: getattr(row, name) for name in ("tool", "length", "label", "kingdom", "group")
-            },
-            **{name: str(count) for name, count in row.counts.items()},
-            "unanswered": row.unanswered,
-        }
+        cells = {name: getattr(row, name) for name in row._fields[:5]}
+        cells |= {name: str(count) for name, count in row.counts.items()}
         for name, value in row.values.items():
-            cells[name] = _decimal(value)
-            if name in WITH_INTERVAL:
-                low, high = row.intervals.get(name, (math.nan, math.nan))
-                cells |= {f"{name}_low": _decimal(low), f"{name}_high": _decimal(high)}
-        cells["note"] = row.note or _NA
-        lines.append(cells)
+            bounds = row.intervals.get(name, (math.nan, math.nan))
+            names = (name, f"{name}_low", f"{name}_high")
+            cells |= zip(names, map(_decimal, (value, *bounds)), strict=True)
+        lines.append(cells | {"note": row.note or _NA})
     _write_table(path, lines)
 
 
@@ -77,11 +69,10 @@ def write_paired(path: Path, differences: Sequence[Difference]) -> None:
     """Write paired.tsv: a row per pair of tools, length, kingdom and figure."""
     lines = []
     for difference in differences:
-        names = ("tool", "reference", "length", "label", "kingdom", "figure")
+        cells = {name: getattr(difference, name) for name in difference._fields[:6]}
         numbers = (difference.value, *(difference.interval or (math.nan, math.nan)))
-        figures = zip(("difference", "low", "high"), map(_decimal, numbers), strict=True)
-        cells = {name: getattr(difference, name) for name in names}
-        lines.append({**cells, **dict(figures), "note": difference.note or _NA})
+        cells |= zip(("difference", "low", "high"), map(_decimal, numbers), strict=True)
+        lines.append(cells | {"note": difference.note or _NA})
     _write_table(path, lines)
 
 
@@ -92,11 +83,3 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
 
 def _decimal(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else _NA
-
-
-def figures_of(comparison: Comparison) -> dict[str, Any]:
-    """Return rows and differences as JSON values."""
-    return {
-        "rows": [asdict(row) for row in comparison.rows],
-        "differences": [asdict(difference) for difference in comparison.differences],
-    }

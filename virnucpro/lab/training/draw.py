@@ -46,25 +46,20 @@ class Crops:
     Attributes
     ----------
     lengths
-        Lengths in bases, ascending; each is drawn equally often.
-    between
-        True: `lengths` are the shortest and the longest, and lengths between are log-uniform.
+        Shortest and longest in bases; lengths are log-uniform.
     share
         Share of the usual number of windows.
     """
 
-    lengths: tuple[int, ...]
-    between: bool = False
+    lengths: tuple[int, int]
     share: float = 1.0
 
     def draw(self, rng: np.random.Generator) -> int:
         """Return a random length."""
-        if self.between:
-            return int(np.exp(rng.uniform(*np.log(self.lengths))))
-        return self.lengths[int(rng.integers(len(self.lengths)))]
+        return int(np.exp(rng.uniform(*np.log(self.lengths))))
 
 
-CROPS = Crops((150, 1000), between=True)
+CROPS = Crops((150, 1000))
 """Default lengths of the windows for training."""
 
 LANGUAGE_MODEL_SHARE = 0.25

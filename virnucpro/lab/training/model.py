@@ -155,11 +155,6 @@ def choose_model(names: Sequence[str], items: str | None, window: int | None) ->
             )
     protein = next((encoder.name for encoder in encoders if encoder.spec.view == "protein"), None)
     items = items or ("window" if protein is None else "longest_stretch")
-    if items == "open_frames":
-        raise UsageError(
-            "the items open_frames cannot be trained: labels belong to windows, but many windows "
-            "have no open frame, and others have several. Use the items longest_stretch."
-        )
     if items == "window" and protein is not None:
         raise UsageError(f"{protein}: cannot read whole windows. Use the items longest_stretch.")
     first = next((encoder.bundle for encoder in encoders if encoder.bundle is not None), None)

@@ -24,6 +24,17 @@ from virnucpro.lab.training.draw import Drawn
 from virnucpro.lab.training.settings import NetworkSettings
 from virnucpro.lab.training.weights import draw_weights
 
+_BATCH: Final = 512
+_WARM_UP: Final = 50
+"""Training windows of a step, and maximum steps until the learning rate is reached."""
+
+_WEIGHT_DECAY: Final = 0.05
+_WEIGHT_AVERAGE: Final = 0.996
+"""Of AdamW; and decay of the moving average of the weights."""
+
+_MOVED: Final = 0.5
+"""Share of the training windows that are moved towards another group of their side."""
+
 BLOCK_ROWS: Final = 1 << 13
 """Rows that are read at once; bounds the memory of their float64 numbers."""
 
@@ -173,23 +184,21 @@ def _train(
     finished: Callable[[float], object],
 ) -> nn.Sequential:
     torch.manual_seed(seed)
-    draws = _Draws(inputs, means, examples, settings, np.random.default_rng(seed))
+    draws = _Draws(inputs, means, examples, np.random.default_rng(seed))
     network = _network(inputs.shape[1], settings, len(examples.viral))
     averaged = copy.deepcopy(network).requires_grad_(requires_grad=False)
-    optimiser = torch.optim.AdamW(
-        _parameters(network, settings.weight_decay), lr=settings.learning_rate, fused=True
-    )
-    steps = max(1, settings.draws // settings.batch)
+    optimiser = torch.optim.AdamW(_parameters(network), lr=settings.learning_rate, fused=True)
+    steps = max(1, settings.draws // _BATCH)
     network.train()
     for step in range(steps):
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * _schedule(step, steps, settings.warm_up)
+            group["lr"] = settings.learning_rate * _schedule(step, steps)
         x, classes = draws.batch()
         loss = _loss(network(x), classes, draws.viral, settings)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        _average(averaged, network, min(settings.weight_average, (step + 1) / (step + 10)))
+        _average(averaged, network, min(_WEIGHT_AVERAGE, (step + 1) / (step + 10)))
         finished((step + 1) / steps)
     return averaged.eval()
 
@@ -202,7 +211,6 @@ class _Draws:
         inputs: torch.Tensor,
         means: torch.Tensor,
         examples: Examples,
-        settings: NetworkSettings,
         rng: np.random.Generator,
     ) -> None:
         self.viral = torch.from_numpy(examples.viral)
@@ -210,7 +218,6 @@ class _Draws:
         self._classes = torch.from_numpy(examples.classes)
         self._groups = examples.groups
         self._sides = examples.viral[examples.classes]
-        self._settings = settings
         self._rng = rng
         self._sums = np.cumsum(examples.weights) / examples.weights.sum()
         self._means = means
@@ -218,14 +225,13 @@ class _Draws:
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the inputs and classes of one step."""
-        size = self._settings.batch
-        rows = _choose(self._sums, self._rng.random(size))
-        partners = np.empty(size, dtype=np.int64)
+        rows = _choose(self._sums, self._rng.random(_BATCH))
+        partners = np.empty(_BATCH, dtype=np.int64)
         for side, (groups, sums) in enumerate(self._partners):
             here = self._sides[rows] == bool(side)
             partners[here] = groups[_choose(sums, self._rng.random(int(here.sum())))]
-        way = self._rng.uniform(0, self._settings.moved_distance, size)
-        way *= self._rng.random(size) < self._settings.moved_share
+        way = self._rng.uniform(0, 1, _BATCH)
+        way *= self._rng.random(_BATCH) < _MOVED
         moves = self._means[partners] - self._means[self._groups[rows]]
         inputs = (
             self._inputs[rows].float() + torch.from_numpy(way.astype(np.float32))[:, None] * moves
@@ -261,20 +267,21 @@ def _loss(
     by_class = cross_entropy(logits, classes, label_smoothing=settings.label_smoothing)
     sides = viral[classes].float() * (1 - settings.label_smoothing) + settings.label_smoothing / 2
     by_side = binary_cross_entropy_with_logits(_odds(logits, viral), sides)
-    return (1 - settings.side_loss) * by_class + settings.side_loss * by_side
+    return 0.5 * by_class + 0.5 * by_side
 
 
-def _parameters(network: nn.Module, decay: float) -> list[dict[str, object]]:
+def _parameters(network: nn.Module) -> list[dict[str, object]]:
     """Return parameter groups; biases have no weight decay."""
     matrices = [tensor for tensor in network.parameters() if tensor.ndim > 1]
     biases = [tensor for tensor in network.parameters() if tensor.ndim < 2]
     return [
-        {"params": matrices, "weight_decay": decay},
+        {"params": matrices, "weight_decay": _WEIGHT_DECAY},
         {"params": biases, "weight_decay": 0.0},
     ]
 
 
-def _schedule(step: int, steps: int, warm_up: int) -> float:
+def _schedule(step: int, steps: int) -> float:
+    warm_up = max(1, min(_WARM_UP, steps // 10))
     return min(1.0, (step + 1) / warm_up) * (1 + float(np.cos(np.pi * step / steps))) / 2
 
 

@@ -16,7 +16,6 @@ from virnucpro.bundles.manifest import Bundle, Classifier
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.genes.config import FEATURES_VERSION, GenesConfig
 from virnucpro.encoders.huggingface.config import HuggingFaceConfig
-from virnucpro.lab.training.draw import CROPS, Crops
 from virnucpro.lab.training.fit import Fitted
 from virnucpro.lab.training.genomes import VIRUS, Genome, by_group
 from virnucpro.lab.training.model import Model, Training
@@ -50,7 +49,7 @@ def write_bundle(
     provenance = {
         "command": "virnucpro train",
         "seed": training.seed,
-        "recipe": {**fitted.settings, **_lengths(training.crops)},
+        "recipe": {**fitted.settings, "lengths": "{}-{}".format(*training.crops.lengths)},
         "counts": _counts(genomes),
         "versions": {**fitted.versions, "virnucpro": __version__},
     }
@@ -114,12 +113,6 @@ def _with_genomes(metrics: Mapping[str, Any], genomes: Sequence[Genome]) -> dict
         **metrics,
         "families": {name: {"genomes": counts[name], **own} for name, own in families},
     }
-
-
-def _lengths(crops: Crops) -> dict[str, str]:
-    if crops == CROPS:
-        return {}
-    return {"lengths": ("-" if crops.between else ", ").join(map(str, crops.lengths))}
 
 
 def _counts(genomes: Sequence[Genome]) -> dict[str, int]:

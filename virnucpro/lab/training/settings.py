@@ -46,7 +46,6 @@ class NetworkSettings:
     epochs: int = _count(
         20, "--epochs", help="maximum draws of a network for each training window, on average"
     )
-    batch: int = _count(512, "--batch", help="training windows of a step")
     learning_rate: float = option(
         1.4e-3,
         "--learning-rate",
@@ -55,8 +54,6 @@ class NetworkSettings:
         group=_GROUP,
         help="highest learning rate of AdamW; it falls to 0 as a cosine",
     )
-    warm_up: int = _count(50, "--warm-up", help="steps until the learning rate is reached")
-    weight_decay: float = _share(0.05, "--weight-decay", help="weight decay of AdamW")
     dropout: float = option(
         0.3,
         "--dropout",
@@ -66,21 +63,3 @@ class NetworkSettings:
         help="dropout after each hidden layer",
     )
     label_smoothing: float = _share(0.1, "--label-smoothing", help="label smoothing")
-    weight_average: float = _share(
-        0.996, "--weight-average", help="decay of the moving average of the weights"
-    )
-    moved_share: float = _share(
-        0.5,
-        "--moved-share",
-        help="share of the training windows that are moved towards another group of their side",
-    )
-    moved_distance: float = _share(
-        1.0,
-        "--moved-distance",
-        help="longest such move, as a share of the way between both groups' means",
-    )
-    side_loss: float = _share(
-        0.5,
-        "--side-loss",
-        help="share of the loss of viral or not; the rest is that of the classes",
-    )

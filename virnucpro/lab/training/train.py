@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import numpy as np
 
 from virnucpro import __version__
 from virnucpro.arrays import BoolArray
-from virnucpro.bundles.manifest import MANIFEST, read_bundle
 from virnucpro.compute.predict import predict
 from virnucpro.durable import (
     make_folder,
@@ -24,7 +22,7 @@ from virnucpro.durable import (
     remove_unfinished,
     write_bytes,
 )
-from virnucpro.errors import BundleError, FingerprintError, RunExistsError, WorkerError
+from virnucpro.errors import FingerprintError, RunExistsError, WorkerError
 from virnucpro.folder_lock import folder_lock
 from virnucpro.lab.training.draw import LANGUAGE_MODEL_SHARE
 from virnucpro.lab.training.fit import Fitted, fit_head
@@ -38,7 +36,6 @@ from virnucpro.lab.training.genomes import (
 )
 from virnucpro.lab.training.model import Model, Training, choose_model
 from virnucpro.lab.training.new_bundle import write_bundle
-from virnucpro.lab.training.report import write_report
 from virnucpro.lab.training.windows_file import draw_training_windows
 from virnucpro.run.embed_job import vectors_job
 from virnucpro.run.execution import Execution
@@ -56,9 +53,8 @@ _BUNDLE_PART = "bundle.part"
 _FOLD_FILES = "folds"
 _LOCK = "train.lock"
 _HELD_OUT = "cross_validation.tsv"
-_REPORT = "report.html"
 _FOLDERS = (_BUNDLE, _BUNDLE_PART, _VECTORS, _FOLD_FILES)
-_FILES = (_WINDOWS, _HELD_OUT, _REPORT)
+_FILES = (_WINDOWS, _HELD_OUT)
 _FOLD = re.compile(r"(records-)?(fold|relatives)-\d+\.npz")
 
 
@@ -66,7 +62,7 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
     """Train a classifier and its calibration; return the folder of the new bundle.
 
     The folder ``execution.outdir`` has the windows, the run that encodes them, the finished folds
-    of the cross-validation, its report, and the bundle. A resume computes missing vectors and
+    of the cross-validation, and the bundle. A resume computes missing vectors and
     folds; the same inputs and options give the same bundle.
 
     Raises
@@ -77,14 +73,13 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         If an input cannot be read, there are too few groups, a class has no window with an item,
         or sequences of different groups or sides of the split are similar.
     RunExistsError
-        If the folder exists without `resume` or `force`, was made with other settings, or has
-        files of others.
+        If the folder exists without `resume` or `force`, or was made with other settings.
     WorkerError
         If not all windows have a vector.
     """
     folder = execution.outdir
     model = choose_model(training.encoders, training.items, training.window)
-    _check_folder(folder, training, model, force=execution.force)
+    _check_folder(folder, training, model)
     share = 1.0 if model.has_records else LANGUAGE_MODEL_SHARE
     training = replace(training, crops=replace(training.crops, share=share))
     genomes = read_genomes(training.sources, training.excluded)
@@ -116,9 +111,8 @@ def train_bundle(training: Training, execution: Execution, reporter: Reporter) -
         bundle, part = folder / _BUNDLE, folder / _BUNDLE_PART
         _remove_bundles(folder)
         part.mkdir()
-        made = write_bundle(part, training, model, genomes, fitted)
+        write_bundle(part, training, model, genomes, fitted)
         _write_held_out(folder / _HELD_OUT, fitted)
-        write_report(folder / _REPORT, made, fitted.held_out)
         part.rename(bundle)
     return bundle
 
@@ -134,7 +128,7 @@ def _settings(training: Training, model: Model, genomes: Sequence[Genome]) -> di
         "version": training.version,
         "description": training.description,
         "seed": training.seed,
-        "network": asdict(training.network),
+        **asdict(training.network),
         "notes": training.notes,
         "records": training.records and model.has_records,
         "virnucpro": __version__,
@@ -149,7 +143,7 @@ def _digest(sequences: Sequence[bytes]) -> str:
     return hashlib.sha256(b"\n".join(sequences)).hexdigest()
 
 
-def _check_folder(folder: Path, training: Training, model: Model, *, force: bool) -> None:
+def _check_folder(folder: Path, training: Training, model: Model) -> None:
     """Check that the training replaces and deletes no input, and no file of another program.
 
     Raises
@@ -157,8 +151,7 @@ def _check_folder(folder: Path, training: Training, model: Model, *, force: bool
     UsageError
         If an input has the path of a file of the training, or is in a folder of it.
     RunExistsError
-        If the folder has files, but none of a training, or has other files where `force`, or the
-        new bundle, would delete them.
+        If the folder has files, but none of a training.
     RunError
         If a folder of the training is a symbolic link, or a file of its vectors a named pipe.
     """
@@ -175,23 +168,7 @@ def _check_folder(folder: Path, training: Training, model: Model, *, force: bool
             f"{folder}: is not empty, and not the folder of a training. Choose another output "
             "folder."
         )
-    vectors = RunDirectory(folder / _VECTORS)
-    vectors.require_regular_files()
-    entries = [vectors.root / name for name in vectors.entries()] if force else []
-    others = [path for path in entries if not vectors.owns(path)]
-    for path in (*others, *_others_in_bundle(folder / _BUNDLE)):
-        raise RunExistsError(
-            f"{path} is not a file of the training, and would be deleted: move it, or choose "
-            "another output folder."
-        )
-
-
-def _others_in_bundle(bundle: Path) -> list[Path]:
-    """Return what is in the folder of a bundle, but not in its manifest."""
-    own = {MANIFEST}
-    with suppress(BundleError):
-        own.update(read_bundle(bundle).files)
-    return sorted(path for path in bundle.glob("*") if path.name not in own)
+    RunDirectory(folder / _VECTORS).require_regular_files()
 
 
 def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) -> None:
@@ -205,7 +182,7 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
                 f"{folder}: already contains a training. Resume it with --resume, replace it with "
                 "--force, or choose another output folder."
             )
-        elif others := _differences(_read_settings(path), settings):
+        elif others := _differences(path, settings):
             raise RunExistsError(
                 f"{folder}: belongs to a training with other sequences or options "
                 f"({', '.join(others)}). Give those of {path}, or choose another output folder."
@@ -215,23 +192,16 @@ def _prepare(folder: Path, settings: Mapping[str, Any], execution: Execution) ->
     write_bytes(path, json.dumps(settings, indent=1).encode() + b"\n")
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def _differences(path: Path, settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that differ from those of a file."""
     try:
-        known: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        known = None
-    if not (isinstance(known, dict) and isinstance(known.get("network", {}), dict)):
+        former = dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError, RecursionError):
         raise RunExistsError(
             f"{path}: is damaged. Start anew with --force, or choose another output folder."
-        )
-    return known
-
-
-def _differences(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of the settings that differ from those of a file."""
+        ) from None
     given = json.loads(json.dumps(settings))
-    flat = [{**values, **values.get("network", {}), "network": None} for values in (known, given)]
-    return [name for name in flat[0] | flat[1] if flat[0].get(name) != flat[1].get(name)]
+    return [name for name in former | given if former.get(name) != given.get(name)]
 
 
 def _remove_bundles(folder: Path) -> None:

@@ -6,14 +6,7 @@ This module imports quickly, because the command line needs it.
 import os
 from dataclasses import dataclass
 
-from virnucpro.errors import UsageError
 from virnucpro.run.options import PrecisionChoice
-
-_MOST_SEQUENCES = 100_000
-"""Maximum number of compared sequences.
-
-The vectors of both devices are kept in memory, and the CPU encodes the sequences one by one.
-"""
 
 
 @dataclass(frozen=True)
@@ -35,26 +28,9 @@ class ComputeOptions:
     threads: int = 1
 
 
-@dataclass(frozen=True)
-class BenchOptions(ComputeOptions):
-    """Device, sequence lengths and duration of a measurement.
-
-    Attributes
-    ----------
-    lengths
-        Sequence lengths, as for `synthetic_items`.
-    seconds
-        Duration of the measurement of each encoder, without loading. At least one batch is
-        measured.
-    """
-
-    lengths: str = "six-frame"
-    seconds: float = 20.0
-
-
 @dataclass(frozen=True, kw_only=True)
-class ParityOptions(ComputeOptions):
-    """What is compared with fp32 on the CPU.
+class BenchOptions(ComputeOptions):
+    """What is measured, or compared with fp32 on the CPU.
 
     Attributes
     ----------
@@ -62,25 +38,17 @@ class ParityOptions(ComputeOptions):
         Name or folder of the bundle, as for `open_bundle`; ignored if `encoder` is set.
     encoder
         Name or path of the encoder, as for `find_encoder`.
-    fasta
-        Sequence file, processed as in a run. With `encoder`, sequences are not cut into windows.
-        None for synthetic items of 1 to 1,022 residues.
+    lengths
+        Sequence lengths of a measurement, as for `synthetic_items`.
+    seconds
+        Duration of the measurement of each encoder, without loading. At least one batch is
+        measured.
     n_sequences
-        Number of items, at most 100,000. Items from `fasta` are chosen evenly over all lengths.
-
-    Raises
-    ------
-    UsageError
-        If the number of items is out of range.
+        Number of sequences of a comparison.
     """
 
     bundle: str | os.PathLike[str] = "mini"
     encoder: str | os.PathLike[str] | None = None
-    fasta: str | os.PathLike[str] | None = None
+    lengths: str = "six-frame"
+    seconds: float = 20.0
     n_sequences: int = 64
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_sequences <= _MOST_SEQUENCES:
-            raise UsageError(
-                f"cannot compare {self.n_sequences:,} sequences: give 1 to {_MOST_SEQUENCES:,}"
-            )

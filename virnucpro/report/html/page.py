@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -29,9 +29,11 @@ from virnucpro.report.html.wording import bases, share
 from virnucpro.report.output_file import write_output
 from virnucpro.report.reading.facts import RunFacts
 
-_CHARTS: Final = ("assets/d3.min.js", "assets/plot.umd.min.js", "page/common.js")
-_STYLE: Final = "page/report.css"
-_SCRIPTS: Final = ("assets/tabulator.min.js", "page/figures.js", "page/tables.js")
+_STYLES: Final = ("assets/tabulator.min.css", "page/report.css")
+_SCRIPTS: Final = (
+    *("assets/d3.min.js", "assets/plot.umd.min.js", "page/common.js"),
+    *("assets/tabulator.min.js", "page/figures.js", "page/tables.js"),
+)
 _DATA: Final = (
     *("samples", "lengths", "files", "bins", "probability", "score", "threshold", "calibrated"),
     *("columns", "records", "tracks", "regions", "partial"),
@@ -55,43 +57,13 @@ def write_page(
         If the file cannot be written; an existing file is unchanged.
     """
     content = content_of(runs, n_runs, missing)
-    styles = ("assets/tabulator.min.css", _STYLE)
-    _write(path, page_template(), content, _DATA, (*_CHARTS, *_SCRIPTS), styles)
-
-
-def write_charts(path: Path, name: str, content: Mapping[str, Any], data: Sequence[str]) -> None:
-    """Write another page with charts: ``page/NAME.html`` and ``page/NAME.js``.
-
-    Parameters
-    ----------
-    content
-        Values of the template, with those of its base: title, version, made.
-    data
-        Names of the values that the script reads.
-
-    Raises
-    ------
-    RunError
-        If the file cannot be written; an existing file is unchanged.
-    """
-    _write(path, page_template(name), content, data, (*_CHARTS, f"page/{name}.js"), (_STYLE,))
-
-
-def _write(
-    path: Path,
-    template: Template,
-    content: Mapping[str, Any],
-    data: Sequence[str],
-    scripts: Sequence[str],
-    styles: Sequence[str],
-) -> None:
-    texts = [Markup(_text(name)) for name in scripts]  # noqa: S704 - files of this package
-    text = template.render(
+    texts = [Markup(_text(name)) for name in _SCRIPTS]  # noqa: S704 - files of this package
+    text = page_template().render(
         content,
         scripts=texts,
-        styles=[Markup(_text(name)) for name in styles],  # noqa: S704 - files of this package
+        styles=[Markup(_text(name)) for name in _STYLES],  # noqa: S704 - files of this package
         policy=_policy(texts),
-        data=_embedded({name: content[name] for name in data}),
+        data=_embedded({name: content[name] for name in _DATA}),
     )
     with write_output(path) as stream:
         # bytes of a folder's name that are not text become \udcff, which is valid in JSON too
@@ -126,9 +98,9 @@ class _CompiledTemplates(BytecodeCache):
 
 
 @cache
-def page_template(name: str = "report") -> Template:
-    """Return the compiled template of a page."""
-    parts = ("base", "macros", name)
+def page_template() -> Template:
+    """Return the compiled template of the page."""
+    parts = ("base", "macros", "report")
     environment = Environment(
         loader=DictLoader({part: _text(f"page/{part}.html") for part in parts}),
         bytecode_cache=_CompiledTemplates(),
@@ -139,7 +111,7 @@ def page_template(name: str = "report") -> Template:
     )
     environment.filters |= {"bases": bases, "printable": printable}
     environment.globals["share"] = share
-    return environment.get_template(name)
+    return environment.get_template("report")
 
 
 def _embedded(content: dict[str, Any]) -> Markup:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from virnucpro.lab.evaluation.answers import Answers
 from virnucpro.lab.evaluation.fragments import Fragment
+from virnucpro.lab.evaluation.predictions import Answers
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +28,12 @@ def answers():
         scores = np.asarray(scores, float)
         scored = ~np.isnan(scores)
         mean = scores[scored].mean() if scored.any() else 0.0
-        said = np.where(scored, np.where(scores >= 0.5, 1, 2), 0) if calls is None else calls
+        called = scores >= 0.5 if calls is None else calls
         return Answers(
             score=np.where(scored, scores, mean),
             scored=scored,
             probability=scores,
-            call=np.asarray(said, np.int64),
-            has_row=np.ones(len(scores), bool),
+            called_viral=np.asarray(called, np.bool_),
         )
 
     return make

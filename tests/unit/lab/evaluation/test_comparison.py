@@ -3,20 +3,17 @@ import math
 import numpy as np
 import pytest
 
-from virnucpro.lab.evaluation.answers import Tool
 from virnucpro.lab.evaluation.comparison import ALL, compare
-from virnucpro.lab.evaluation.predictions import Prediction, ToolTable
+from virnucpro.lab.evaluation.predictions import Prediction, Tool, answers_of
 
 
-def tool(name, scores, unanswered="mean", only_viral=False):
+def tool(name, scores, *, lowest=False):
     rows = {
-        f"s{i}": Prediction(score, score, 1 if score >= 0.5 else 2)
+        f"s{i}": Prediction(score, score >= 0.5)
         for i, score in enumerate(scores)
         if score is not None
     }
-    return Tool(
-        name, unanswered, {"500": ToolTable("plain", "n", "score", "call", only_viral, rows)}
-    )
+    return Tool(name, lowest, {"500": rows})
 
 
 @pytest.fixture
@@ -97,17 +94,10 @@ def test_equal_seeds_give_equal_results_and_no_resamples_no_intervals(members, s
 
 def test_unanswered_fragments_are_ranked_by_the_rule_of_the_tool(members, scores):
     partly = [score if i % 2 else None for i, score in enumerate(scores)]
-    result = compared([tool("mean", partly), tool("low", partly, "lowest")], members)
-    mean, low = (result.answers["500"][name] for name in ("mean", "low"))
-    known = mean.score[mean.scored]
-    assert known.min() < mean.score[0] < known.max()
-    assert low.score[0] < known.min()
-    assert result.rows[0].counts["n_without_row"] == len(partly) / 2
-    assert result.rows[0].values["viral_as_none"] == pytest.approx(0.5)
-
-
-def test_a_sequence_that_a_list_of_viruses_omits_is_called_non_viral(members, scores):
-    listed = [score if score > 0.5 else None for score in scores]
-    row = compared([tool("x", listed, "lowest", only_viral=True)], members).rows[0]
-    assert row.values["viral_as_none"] == 0
-    assert row.values["viral_as_non_viral"] > 0
+    tools = [tool("mean", partly), tool("low", partly, lowest=True)]
+    weights = np.ones(len(scores))
+    mean, low = (answers_of(one, members["500"], weights) for one in tools)
+    scored = mean.score[mean.scored]
+    assert scored.min() < mean.score[0] < scored.max()
+    assert low.score[0] < scored.min()
+    assert compared(tools, members).rows[0].counts["n_without_score"] == len(partly) / 2

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from virnucpro.errors import InputError, UsageError
-from virnucpro.lab.evaluation.labels import fasta_sources, read_groups, read_labels, splits_in
+from virnucpro.lab.evaluation.labels import fasta_sources, read_labels, splits_in
 from virnucpro.lab.training.genomes import read_genomes
 
 FILES = ("a.fa", "b.fa", "c.fa")
@@ -43,7 +43,6 @@ LABELS = b"file\tlabel\tgroup\na.fa\tviral\tA\nb.fa\tnon-viral\tB\n"
         LABELS.replace(b"\n", b"\r\n"),
         LABELS.replace(b"\n", b"\r"),
         LABELS.replace(b"\n", b"\n\n"),
-        LABELS.replace(b"\t", b","),
         LABELS.replace(b"\n", b"\t\n"),
         LABELS[:-1] + b"\tmore\n",
         LABELS.replace(b"\n", b"\tx\n").replace(b"group\tx", b"group\tnote"),
@@ -51,7 +50,7 @@ LABELS = b"file\tlabel\tgroup\na.fa\tviral\tA\nb.fa\tnon-viral\tB\n"
     ],
     ids=[
         *("no final line end", "byte order mark", "Windows", "old Macintosh", "blank lines"),
-        *("commas", "tabs at the ends", "a further cell", "a further column", "capital letter"),
+        *("tabs at the ends", "a further cell", "a further column", "capital letter"),
     ],
 )
 def test_tables_of_other_programs_are_read(content, table, tmp_path):
@@ -67,7 +66,7 @@ def test_tables_of_other_programs_are_read(content, table, tmp_path):
     ("content", "message"),
     [
         (b"", "the column 'file' is missing"),
-        (LABELS.replace(b"\t", b";"), "the column 'file' is missing. Give a tab-separated table"),
+        (LABELS.replace(b"\t", b","), "the column 'file' is missing. Give a tab-separated table"),
         (LABELS.replace(b"\t", b"  "), "the column 'file' is missing"),
         (b"# labels\n" + LABELS, "the column 'file' is missing"),
         (b"PK\3\4" + bytes(99), "the column 'file' is missing"),
@@ -75,7 +74,7 @@ def test_tables_of_other_programs_are_read(content, table, tmp_path):
         (LABELS.replace(b"A", b"\xdc"), "the table cannot be read"),
         (gzip.compress(LABELS), "the table cannot be read"),
     ],
-    ids=["empty", "semicolons", "spaces", "comment", "xlsx", "UTF-16", "Latin-1", "gz"],
+    ids=["empty", "commas", "spaces", "comment", "xlsx", "UTF-16", "Latin-1", "gz"],
 )
 def test_tables_of_another_form_are_refused_by_name(content, message, table):
     path = table()
@@ -118,34 +117,9 @@ def test_a_bad_row_is_named(table, rows, message):
         read_labels(table(*rows), "all")
 
 
-MIXED = ["a.fa Phage A", "b.fa rna_virus B", "c.fa plasmid C"]
-
-
-def test_labels_are_any_words_if_the_viral_ones_are_named(table):
-    phage, rna_virus, plasmid = read_labels(table(*MIXED), None, ("Phage", "rna_virus"))
-    assert [one.viral for one in (phage, rna_virus, plasmid)] == [True, True, False]
-    assert (phage.kingdom, phage.source_class) == ("Phage", "Phage")
-    assert (plasmid.kingdom, plasmid.source_class) == ("plasmid", "plasmid")
-    [given] = read_labels(
-        table("c.fa plasmid C x mobile", head="file label group class kingdom"),
-        one_class=True,
-        viral_labels=["phage"],
-    )
-    assert (given.kingdom, given.source_class) == ("mobile", "x")
-
-
-@pytest.mark.parametrize(
-    ("rows", "viral_labels", "message"),
-    [
-        (MIXED, ("phage",), "phage: no row of .* its labels: Phage, plasmid, rna_virus"),
-        (MIXED, ("Phage", "rna_virus", "plasmid"), "all labels are viral"),
-        (["a.fa phage A", "b.fa phage B"], ("phage",), "all labels are viral"),
-        (["a.fa viral A", "b.fa viral B"], (), "there are no non-viral sequences"),
-    ],
-)
-def test_viral_labels_that_do_not_fit_are_refused(table, rows, viral_labels, message):
-    with pytest.raises(UsageError, match=message):
-        read_labels(table(*rows), None, viral_labels)
+def test_both_labels_are_needed(table):
+    with pytest.raises(UsageError, match="there are no non-viral sequences"):
+        read_labels(table("a.fa viral A", "b.fa viral B"))
 
 
 def test_a_missing_or_doubled_column_or_a_missing_table_is_refused(table, tmp_path):
@@ -174,18 +148,3 @@ def test_fasta_files_are_kingdoms_and_their_records_groups(table, tmp_path):
         fasta_sources([packed], [])
     with pytest.raises(InputError, match="already labelled in --viral"):
         fasta_sources([packed], [packed])
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("record\tfamily\na\tA", "the column 'group' is missing"),
-        ("record\tgroup\na\tA\na\tB", "line 3: the record 'a' has two rows"),
-        ("record\tgroup\na\t", "line 2: the record 'a' lacks its name or its group"),
-    ],
-)
-def test_a_table_of_groups_names_each_record_once(text, told, tmp_path):
-    path = tmp_path / "groups.tsv"
-    path.write_text(text + "\n")
-    with pytest.raises(InputError, match=told):
-        read_groups(path)

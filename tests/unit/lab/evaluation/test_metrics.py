@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virnucpro.lab.evaluation.answers import Answers
-from virnucpro.lab.evaluation.metrics import WITH_INTERVAL, figures, resampled
+from virnucpro.lab.evaluation.metrics import figures
+from virnucpro.lab.evaluation.predictions import Answers
 from virnucpro.lab.metrics import bin_of, ranked
 
 SCORES = st.integers(0, 12).map(lambda value: value / 12)
@@ -17,24 +17,24 @@ def cases(draw):
     lists = {"min_size": n, "max_size": n}
     score = np.array(draw(st.lists(SCORES, **lists)))
     scored = np.array(draw(st.lists(st.booleans(), **lists)))
-    call = np.array(draw(st.lists(st.integers(0, 3), **lists)))
+    called = np.array(draw(st.lists(st.booleans(), **lists)))
     weights = np.array(draw(st.lists(st.integers(1, 9), **lists)), float)
     probability = np.where(scored, score, np.nan)
-    return Answers(score, scored, probability, call, scored), viral, weights / weights.sum()
+    return Answers(score, scored, probability, called), viral, weights / weights.sum()
 
 
-def even(n):
-    return np.full(n, 1 / n)
+def figures_once(answers, viral, weights=None):
+    weights = np.full(len(viral), 1 / len(viral)) if weights is None else weights
+    return {name: values[0] for name, values in figures(answers, viral, weights[None]).items()}
 
 
 def test_figures_of_a_small_case_computed_by_hand(answers):
     """Three viral at .9, .8, .3 and two non-viral at .6, .1."""
     viral = np.array([True, True, True, False, False])
-    result = figures(answers([0.9, 0.8, 0.3, 0.6, 0.1]), viral, even(5))
+    result = figures_once(answers([0.9, 0.8, 0.3, 0.6, 0.1]), viral)
     assert result["auroc"] == pytest.approx(5 / 6)
     assert result["auprc"] == pytest.approx((1 + 1 + 3 / 4) / 3)
-    assert result["recall_at_fpr_1"] == pytest.approx(2 / 3)
-    assert result["f1"] == pytest.approx(2 / 3)
+    assert result["recall_at_fpr_5"] == pytest.approx(2 / 3)
     assert result["mcc"] == pytest.approx((2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2))
     assert result["fdr"] == pytest.approx(1 / 3)
     assert result["viral_as_viral"] == pytest.approx(2 / 3)
@@ -42,26 +42,24 @@ def test_figures_of_a_small_case_computed_by_hand(answers):
     assert result["ece"] == pytest.approx((0.1 + 0.2 + 0.7 + 0.6 + 0.1) / 5)
 
 
-def test_unanswered_fragments_count_in_one_auroc_and_not_in_the_other(answers):
+def test_unanswered_fragments_count(answers):
     viral = np.array([True, True, False, False])
-    result = figures(answers([0.9, np.nan, 0.1, np.nan]), viral, even(4))
-    assert result["auroc_scored"] == 1
+    result = figures_once(answers([0.9, np.nan, 0.1, np.nan]), viral)
     assert result["auroc"] == pytest.approx(3.5 / 4)
-    assert result["scored_viral"] == result["scored_non_viral"] == 0.5
-    assert result["viral_as_none"] == 0.5
+    assert result["viral_as_viral"] == 0.5
 
 
 def test_figures_that_are_undefined_are_nan(answers):
     viral = np.array([True, False])
-    result = figures(answers([np.nan, np.nan]), viral, even(2))
+    result = figures_once(answers([np.nan, np.nan]), viral)
     assert result["auroc"] == 0.5
-    assert all(np.isnan(result[name]) for name in ("auroc_scored", "fdr", "ece"))
-    assert (result["f1"], result["mcc"]) == (0, 0)
+    assert all(np.isnan(result[name]) for name in ("fdr", "ece"))
+    assert result["mcc"] == 0
 
 
 def test_a_score_that_is_no_probability_has_no_calibration(answers):
     case = answers([3.0, -2.0])
-    assert np.isnan(figures(case, np.array([True, False]), even(2))["ece"])
+    assert np.isnan(figures_once(case, np.array([True, False]))["ece"])
 
 
 @given(cases())
@@ -69,26 +67,17 @@ def test_figures_of_many_weights_equal_those_of_scikit_learn(case):
     from sklearn import metrics as reference
 
     answers, viral, weights = case
-    called = answers.call == 1
+    called = answers.called_viral
     how = {"sample_weight": weights}
     false, recall, _ = reference.roc_curve(viral, answers.score, drop_intermediate=False, **how)
-    wanted = figures(answers, viral, weights) | {
+    expected = figures_once(answers, viral, weights) | {
         "auroc": reference.roc_auc_score(viral, answers.score, **how),
         "auprc": reference.average_precision_score(viral, answers.score, **how),
-        "recall_at_fpr_1": recall[false <= 0.01 + 1e-9].max(),
         "recall_at_fpr_5": recall[false <= 0.05 + 1e-9].max(),
-        "f1": reference.f1_score(viral, called, zero_division=0, **how),
         "mcc": reference.matthews_corrcoef(viral, called, **how),
     }
-    scored = answers.scored
-    if len(set(viral[scored])) > 1:
-        both = viral[scored], answers.score[scored]
-        wanted["auroc_scored"] = reference.roc_auc_score(*both, sample_weight=weights[scored])
-    assert figures(answers, viral, weights) == pytest.approx(wanted, nan_ok=True, abs=1e-9)
-    found = resampled(answers, viral, np.stack([weights, weights]))
-    assert found.keys() == set(WITH_INTERVAL)
-    for name, values in found.items():
-        assert values == pytest.approx([wanted[name]] * 2, nan_ok=True, abs=1e-9), name
+    for name, values in figures(answers, viral, np.stack([weights, weights])).items():
+        assert values == pytest.approx([expected[name]] * 2, nan_ok=True, abs=1e-9), name
 
 
 @given(cases())
@@ -118,11 +107,10 @@ def test_a_weight_of_zero_equals_absence(case, data):
         answers.score[kept],
         answers.scored[kept],
         answers.probability[kept],
-        answers.call[kept],
-        answers.has_row[kept],
+        answers.called_viral[kept],
     )
-    zeroed = resampled(answers, viral, np.where(kept, weights, 0)[None])
-    absent = resampled(part, viral[kept], weights[kept][None])
+    zeroed = figures(answers, viral, np.where(kept, weights, 0)[None])
+    absent = figures(part, viral[kept], weights[kept][None])
     for name, values in zeroed.items():
         assert values == pytest.approx(absent[name], nan_ok=True, abs=1e-9), name
 

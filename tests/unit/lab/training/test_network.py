@@ -21,7 +21,7 @@ def examples():
 
 def test_the_finished_share_of_all_networks_is_reported(examples):
     shares = []
-    settings = NetworkSettings(hidden=(4,), members=2, draws=50, batch=10)
+    settings = NetworkSettings(hidden=(4,), members=2, draws=5 * 512)
     train(examples, settings, 1, shares.append)
     assert shares == pytest.approx([step / 10 for step in range(1, 11)])
     assert shares[-1] == 1.0

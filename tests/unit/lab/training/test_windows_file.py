@@ -25,18 +25,15 @@ def windows():
     return draw_training_windows(GENOMES, 1)
 
 
-def test_lengths_are_between_two_or_of_a_list():
+def test_lengths_are_between_two():
     dice = np.random.default_rng(1)
     between = [CROPS.draw(dice) for _ in range(2_000)]
     assert (min(between) >= 150, max(between) <= 1000) == (True, True)
     assert 300 < np.median(between) < 480  # log-uniform: the root of 150 times 1,000 is 387
-    listed = [Crops((150, 300)).draw(dice) for _ in range(400)]
-    assert set(listed) == {150, 300}
-    assert 150 < listed.count(300) < 250
 
 
 def test_drawn_windows_have_the_lengths():
-    drawn = draw_crops(GENOMES, 1, Crops((200,)))
+    drawn = draw_crops(GENOMES, 1, Crops((200, 201)))
     lengths = [len(one) for one in drawn.bases]
     assert min(lengths) > 190  # errors may delete or insert single bases
     assert max(lengths) < 210
@@ -44,7 +41,9 @@ def test_drawn_windows_have_the_lengths():
 
 
 def test_a_share_of_the_windows_is_drawn():
-    numbers = [len(draw_crops(GENOMES, 1, Crops((200,), share=share)).bases) for share in (1, 0.25)]
+    numbers = [
+        len(draw_crops(GENOMES, 1, Crops((200, 201), share=share)).bases) for share in (1, 0.25)
+    ]
     assert numbers[1] == pytest.approx(numbers[0] / 4, rel=0.05)
 
 

@@ -41,7 +41,6 @@ def test_each_precision_has_a_tolerance_of_vectors(precision, error, agrees):
     found[1, int(precision != "fp32")] += 2 * error
     compared = compare_vectors("x", found, wanted, precision)
     assert compared.agrees == agrees
-    assert compared.scale == 2
     assert compared.largest_error == pytest.approx(2 * error, rel=0.01)
 
 
@@ -51,7 +50,6 @@ def test_one_bad_vector_among_many_is_found():
     found[37] = wanted[38]
     compared = compare_vectors("x", found, wanted, "bf16")
     assert not compared.agrees
-    assert compared.median_cosine == pytest.approx(1)
     assert compared.least_cosine < 0.9
 
 
@@ -66,28 +64,9 @@ def test_vectors_that_are_not_finite_are_counted_and_do_not_agree():
 
 
 @given(SHARES)
-def test_equal_scores_flip_nothing(shares):
+def test_equal_scores_agree(shares):
     same = compare_scores(scores_of(shares), scores_of(shares), "fp32")
-    assert (same.flips, same.largest_error, same.agrees) == (0, 0, True)
-
-
-def test_a_flip_is_explained_only_by_rounding_of_its_size():
-    wanted = np.array([0.1, 0.9, 0.8, 0.503])
-    near = compare_scores(scores_of([0.101, 0.901, 0.802, 0.499]), scores_of(wanted), "bf16")
-    assert (near.flips, near.explained, near.agrees) == (1, 1, True)
-    assert near.largest_error == pytest.approx(0.004, abs=1e-6)
-    far = compare_scores(scores_of([0.1001, 0.9001, 0.8001, 0.499]), scores_of(wanted), "bf16")
-    assert (far.flips, far.explained, far.agrees) == (1, 0, False)
-
-
-def test_one_broken_item_does_not_explain_another_flip():
-    wanted = np.full(20, 0.9)
-    found = wanted.copy()
-    wanted[1], found[1] = 0.52, 0.48
-    found[0] = 0.86
-    compared = compare_scores(scores_of(found), scores_of(wanted), "bf16")
-    assert compared.largest_error < compared.tolerated
-    assert (compared.flips, compared.explained, compared.agrees) == (1, 0, False)
+    assert (same.largest_error, same.agrees) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +97,7 @@ def test_a_large_channel_hides_no_error(precision):
         found[3, 1:] = -wanted[3, 1:]
     compared = compare_vectors("x", found, wanted, precision)
     assert compared.least_cosine > 0.9998
-    assert compared.largest_error < 1e-5 * compared.scale or precision != "fp32"
+    assert compared.largest_error < 1e-5 * np.abs(wanted).max() or precision != "fp32"
     assert not compared.agrees
 
 

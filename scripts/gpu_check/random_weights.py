@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -13,9 +12,7 @@ from tokenizers import Tokenizer, models, processors, trainers
 from virnucpro.encoders.base import EncoderSpec
 from virnucpro.encoders.config import EncoderConfig
 from virnucpro.encoders.dnabert_s.config import DnabertSConfig
-from virnucpro.encoders.memory import bytes_of
-from virnucpro.encoders.registry import size_named
-from virnucpro.errors import UsageError
+from virnucpro.encoders.registry import PUBLISHED
 
 _DEVIATION: Final = 0.02
 """Standard deviation of the weights; layer norms keep the numbers of every layer near one."""
@@ -41,22 +38,8 @@ def write_random_encoder(folder: Path, name: str) -> EncoderSpec:
         An empty folder.
     name
         Name of a published encoder: a key of `virnucpro.encoders.registry.PUBLISHED`.
-
-    Raises
-    ------
-    UsageError
-        If the name is unknown, or the disk has not enough space.
-    OSError
-        If a file cannot be written.
     """
-    size = size_named(name)
-    free, wanted = shutil.disk_usage(folder).free, bytes_of(size.tensor_shapes().values(), "fp16")
-    if free < wanted:
-        raise UsageError(
-            f"{folder}: random weights of {name} need {wanted / 1e9:.1f} GB, and the disk has "
-            f"{free / 1e9:.1f} GB free. Set TMPDIR to a folder with more space, or use a smaller "
-            "model."
-        )
+    size = PUBLISHED[name]
     weights = folder / "weights.safetensors"
     with weights.open("wb") as stream:
         _write_tensors(stream, size)
