@@ -15,6 +15,8 @@ from virnucpro.cli.main import main
 from virnucpro.run_dir import RunDirectory
 
 TABLES = ("predictions.tsv", "tracks/windows.tsv", "prediction_results.txt")
+pytestmark = pytest.mark.timeout(340)
+
 TASKS = 2
 OUTPUTS = ["-q", "--embeddings=fp16", "--published-files"]
 OUTPUTS += ["--bundle", "mini-deep"]
