@@ -9,8 +9,6 @@ its memory is measured alone.
 
 import argparse
 import hashlib
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,8 +19,6 @@ from virnucpro.bundles.bundle import open_bundle
 from virnucpro.run.calls import call_run
 from virnucpro.run.manifest import Manifest, write_manifest
 from virnucpro.run.outputs import write_tables
-from virnucpro.run.report import report_on
-from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Run
 from virnucpro.run_dir import RunDirectory
 from virnucpro.sequences.columns import COLUMNS, Header, write_column, write_header
@@ -35,21 +31,15 @@ WINDOW = 500
 
 
 def main() -> None:
-    """Make an index, write tables and report, print time and memory."""
+    """Make an index, write tables, print time and memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--windows", type=int, default=1, help="windows per record")
-    parser.add_argument("--report-of", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.report_of:
-        measure_report(RunDirectory(given.report_of))
-        return
     with tempfile.TemporaryDirectory() as name:
         run = RunDirectory(Path(name) / "run")
         run.index.mkdir(parents=True)
         measure_tables(run, fake_index(run.index, given.records, given.windows))
-        words = [sys.executable, __file__, "--report-of", str(run.root)]
-        subprocess.run(words, check=True)
 
 
 def measure_tables(run: RunDirectory, index: SequenceIndex) -> None:
@@ -98,16 +88,6 @@ def measure_tables(run: RunDirectory, index: SequenceIndex) -> None:
             print(
                 f"{table.name}: {table.stat().st_size:,} bytes, SHA-256 {digest[:12]}", flush=True
             )
-
-
-def measure_report(run: RunDirectory) -> None:
-    """Write the report of a run; print time, memory and size."""
-    wall, cpu, peak = timed(lambda: report_on([run.root], None, Reporter()))
-    size = sum(path.stat().st_size for path in run.multiqc)
-    print(
-        f"report: {wall:.1f} s, {cpu:.1f} s of CPU, {peak:,.0f} MiB; {run.report.name} "
-        f"{run.report.stat().st_size:,} bytes, for MultiQC {size:,} bytes"
-    )
 
 
 def fake_index(folder: Path, n_records: int, n_windows: int) -> SequenceIndex:

@@ -312,18 +312,14 @@ class _Windows:
 def prior_odds(prevalence: Prevalence | None, called: BoolArray) -> FloatArray:
     """Return the log odds, ``(n,)``, of the prevalence of stretches in records that are `called`.
 
-    A given prevalence holds for all. The estimate, from `PRIOR` to one half, holds in viral
-    records. It says nothing of viruses inside of other sequences, which have `STRETCH_PRIOR`.
+    A prevalence, given or estimated (from `PRIOR` to one half), is that of records. It says nothing
+    of viruses inside of other sequences, which have `STRETCH_PRIOR`: the contigs of an isolate are
+    rarely viral, but have prophages.
     """
     if prevalence is None:
         return np.zeros(len(called))
-    estimate = min(max(prevalence.value, PRIOR), 0.5)
-    given = prevalence.low == prevalence.high
-    share = (
-        np.where(called, estimate, STRETCH_PRIOR)
-        if not given
-        else np.full(len(called), prevalence.value)
-    )
+    estimate = prevalence.value if prevalence.given else min(max(prevalence.value, PRIOR), 0.5)
+    share = np.where(called, estimate, STRETCH_PRIOR)
     odds: FloatArray = np.log(share) - np.log1p(-share)
     return odds
 

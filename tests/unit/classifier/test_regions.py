@@ -188,13 +188,13 @@ def test_a_viral_record_without_a_viral_stretch_is_whole():
     assert kinds([-1.0] * 40, viral=[0]) == [True]
 
 
-def test_stretches_have_a_prevalence_of_their_own_unless_it_is_given():
+def test_stretches_of_others_have_a_prevalence_of_their_own():
     called = np.array([True, False])
     for value, wanted in ((0.001, PRIOR), (0.2, 0.2), (0.9, 0.5)):
         odds = prior_odds(Prevalence(value, value / 2, 1.05 * value, 9), called)
         np.testing.assert_allclose(1 / (1 + np.exp(-odds)), [wanted, STRETCH_PRIOR])
     odds = prior_odds(Prevalence(0.9, 0.9, 0.9), called)
-    np.testing.assert_allclose(1 / (1 + np.exp(-odds)), [0.9, 0.9])
+    np.testing.assert_allclose(1 / (1 + np.exp(-odds)), [0.9, STRETCH_PRIOR])
 
 
 @pytest.mark.parametrize("reason", [Reason.FEW_WINDOWS, Reason.LOW_COMPLEXITY])
