@@ -2,7 +2,6 @@
 
 import random
 import re
-import shutil
 
 import pytest
 from cases import slow
@@ -120,29 +119,6 @@ def test_a_call_is_chosen_from_a_list(page):
     page.click(".tabulator-edit-list-item:text-is('viral')")
     page.wait_for_selector("#records-count:has-text('match the filters')")
     assert set(column(page, "call")) == {"viral"}
-
-
-def test_the_regions_of_provirus_candidates_are_chosen_from_a_list(folder, opened, tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(folder / "run", copy)
-    regions = (copy / "regions.tsv").read_text().splitlines()
-    name = regions[-1].split("\t")[0]
-    number = sum(line.split("\t")[0] == name for line in regions)
-    assert 0 < number < len(regions) - 1
-    lines = (copy / "predictions.tsv").read_text("utf-8").splitlines()
-    place = lines[0].split("\t").index("topology")
-    for at, line in enumerate(lines):
-        cells = line.split("\t")
-        if cells[0] == name:
-            lines[at] = "\t".join([*cells[:place], "provirus_candidate", *cells[place + 1 :]])
-    (copy / "predictions.tsv").write_text("\n".join([*lines, ""]), encoding="utf-8")
-    assert main(["report", str(copy), "-q"]) == 0
-    page = opened(copy / "report.html")
-    page.click("#regions-table [aria-label='Filter by topology']")
-    page.click(".tabulator-edit-list-item:text-is('provirus_candidate')")
-    wait_until(lambda: page.locator("#regions-table .tabulator-row").count() == number)
-    assert name in page.locator("#regions-table .tabulator-row").first.inner_text()
-    assert page.locator(".track").first.locator(".badge.provirus").count() == 1
 
 
 def test_hostile_names_are_shown_as_text(page):
