@@ -33,7 +33,7 @@ from virnucpro.errors import VirnucproError
 from virnucpro.run_dir import RunDirectory
 
 BUNDLES = ("mini-deep", "mini")
-"""Bundles of the runs; mini-deep by open frames alone."""
+"""Bundles of the runs."""
 
 ORPHAN_S = 2.0
 """Seconds after the coordinator's end within which all its processes must end."""
