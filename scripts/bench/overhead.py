@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import product
 from pathlib import Path
 
@@ -92,12 +91,9 @@ def run_once(fasta: Path, outdir: Path) -> dict[str, float]:
     seconds, _ = measured(command)
     run = RunDirectory(outdir)
     manifest = read_manifest(run)
-    ranks = manifest.launches[0].seconds["ranks"]
-    started, loaded, *_, finished = (
-        datetime.fromisoformat(line.split()[0]).timestamp()
-        for line in run.log(0).read_text().splitlines()
-    )
-    load, loop = loaded - started, finished - loaded
+    launch = manifest.launches[0]
+    ranks, of_rank = launch.seconds["ranks"], launch.ranks["0"]["seconds"]
+    load, loop = of_rank["load"], sum(of_rank.values()) - of_rank["load"]
     stages = {
         "load": load,
         "loop": loop,
