@@ -25,7 +25,7 @@ _HEADER = struct.Struct(">cQ")
 _LENGTH = struct.Struct(">Q")
 
 _READ_SIZE = 1 << 16
-"""Size in bytes of the buffer with data of the parent."""
+"""Size in bytes of the buffer with data of the parent; smaller messages are written at once."""
 
 MOST_ANSWER_BYTES = 1 << 16
 """Maximum size of a pickled answer."""
@@ -117,11 +117,17 @@ def encode(message: Message) -> tuple[bytes, bytes]:
 
 def frame(*parts: bytes | memoryview) -> list[memoryview]:
     """Return data for a child, joined from the given parts, as pieces to write in order."""
-    length = sum(map(len, parts))
-    head = _LENGTH.pack(length)
-    if length < _READ_SIZE:
-        return [memoryview(b"".join((head, *parts)))]
-    return [memoryview(part) for part in (head, *parts)]
+    return _pieces(_LENGTH.pack(sum(map(len, parts))), *parts)
+
+
+def _pieces(*parts: bytes | memoryview) -> list[memoryview]:
+    """Return what is written at once: all parts of a small message, else one part after the other.
+
+    In one piece, a message does not mix with those of a process that the worker has forked.
+    """
+    if sum(map(len, parts)) < _READ_SIZE:
+        return [memoryview(b"".join(parts))]
+    return [memoryview(part) for part in parts]
 
 
 def encode_answer(payload: object) -> bytes:
@@ -296,8 +302,8 @@ class WorkerChannel:
                 raise WorkerError(self._unusable)
             self._unusable = _INTERRUPTED
             try:
-                for part in encode(message):
-                    self._write(part)
+                for piece in _pieces(*encode(message)):
+                    self._write(piece)
             except OSError as error:
                 if error.errno != errno.EBADF:
                     raise
@@ -305,7 +311,6 @@ class WorkerChannel:
                 raise WorkerError(_CLOSED) from error
             self._unusable = ""
 
-    def _write(self, part: bytes) -> None:
-        left = memoryview(part)
+    def _write(self, left: memoryview) -> None:
         while left:
             left = left[os.write(self._descriptor, left) :]
