@@ -149,7 +149,7 @@ def test_a_run_with_an_unwritten_choice_is_not_complete(run, gene, choice, monke
 
     resume = ["predict", gene, "-o", str(run), "--resume", "-q"]
     with monkeypatch.context() as patched:
-        patched.setattr("virnucpro.run.outputs.write_viruses", interrupted)
+        patched.setattr("virnucpro.run.outputs.write_texts", interrupted)
         assert main([*resume, *choice]) == 1
     assert "to write the tables: virnucpro aggregate" in called("status", run, code=2).stdout
     assert main(resume) == 0

@@ -16,7 +16,7 @@ from virnucpro.api.tables import Table, column_of, read_run_table, table_of
 from virnucpro.arrays import FloatArray
 from virnucpro.classifier.call_options import CallOptions, PresetName
 from virnucpro.errors import RunError, RunExistsError, UsageError
-from virnucpro.report.extract import RecordIds, write_extract
+from virnucpro.report.extract import RecordIds, extract_texts, write_texts
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.run.calls import call_run, survey_segments
 from virnucpro.run.manifest import read_manifest
@@ -150,7 +150,7 @@ class Result(RunOutput):
         chosen = np.isin(np.asarray(table["call"], np.str_), options.calls)
         index = SequenceIndex.open(run.index)
         score, probability = (np.asarray(table[name]) for name in ("score", "probability"))
-        write_extract(Path(path), RecordIds(index), chosen, score, probability)
+        write_texts(Path(path), extract_texts(RecordIds(index), chosen, score, probability))
         return Path(path)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:

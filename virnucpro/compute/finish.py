@@ -21,17 +21,11 @@ import numpy as np
 from virnucpro.arrays import AnyArray, ByteArray, IntArray, large_array
 from virnucpro.classifier.calibration import read_calibration
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.classifier.consensus import Call, RecordScores, Status, Thresholds
+from virnucpro.classifier.consensus import Call, RecordScores, Thresholds
 from virnucpro.classifier.decision import RecordCalls, RecordQuality, call_records
 from virnucpro.classifier.run_scores import run_windows
 from virnucpro.compute.block import block_results
-from virnucpro.report.extract import (
-    RecordIds,
-    UniqueIds,
-    extract_file,
-    extract_texts,
-    virus_texts,
-)
+from virnucpro.report.extract import RecordIds, UniqueIds, extract_file, texts_of_call
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import gene_lines
 from virnucpro.report.regions import BEDGRAPH, bed_lines, bedgraph_lines, gff3_lines
@@ -406,14 +400,8 @@ class _Outputs:
             return
         for path, lines in self._lines(scores, ids, n_features):
             yield path, (f"{line}\n".encode() for line in lines)
-        numbers, fastq = (scores.records.score, scores.calls.probability), self.called.fastq
         for number, path in self._extracts():
-            chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
-            if number == Call.VIRAL:
-                viruses = chosen & ~scores.provirus, *numbers, scores.inserted, scores.topology
-                yield path, virus_texts(ids, *viruses, fastq=fastq)
-            else:
-                yield path, extract_texts(ids, chosen, *numbers, fastq=fastq)
+            yield path, texts_of_call(ids, scores, number, fastq=self.called.fastq)
 
     def _lines(
         self, scores: RunScores, ids: RecordIds, n_features: int

@@ -13,6 +13,7 @@ from typing import IO, Final, NamedTuple, Protocol, Self
 import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray, RealArray, slices
+from virnucpro.classifier.consensus import Call, Status
 from virnucpro.classifier.regions import Regions
 from virnucpro.console import as_word, sample_names
 from virnucpro.durable import write_file
@@ -21,7 +22,7 @@ from virnucpro.sequences.index import SequenceIndex
 from virnucpro.sequences.mates import JOINT
 from virnucpro.sequences.translation import reverse_complement
 from virnucpro.tables.cells import decimals, integers, named
-from virnucpro.tables.source import TOPOLOGIES
+from virnucpro.tables.source import TOPOLOGIES, RunScores
 from virnucpro.tables.write import blocks
 
 _LINE: Final = 80
@@ -163,16 +164,15 @@ class RecordIds:
         return self._unique.of(self.index, records, self.n_before)
 
 
-def write_extract(
-    path: Path,
+def extract_texts(
     ids: RecordIds,
     chosen: BoolArray,
     score: RealArray,
     probability: RealArray,
     *,
     fastq: bool = False,
-) -> None:
-    """Write the chosen records, in input order; a name that ends in .gz is compressed.
+) -> Iterator[bytes]:
+    """Yield the content of a file of the chosen records, in input order.
 
     A header has the id of the record, then ``probability=0.9912 score=0.9731 name=c17 length=5386
     file=contigs.fa record=17``; missing numbers are NA. White space in the name of the file is
@@ -188,24 +188,7 @@ def write_extract(
         ``(n_records,)``; NaN without a score or a calibration.
     fastq
         Write FASTQ, in four lines per record; the index must have qualities. Otherwise FASTA.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file is unchanged.
     """
-    _write(path, extract_texts(ids, chosen, score, probability, fastq=fastq))
-
-
-def extract_texts(
-    ids: RecordIds,
-    chosen: BoolArray,
-    score: RealArray,
-    probability: RealArray,
-    *,
-    fastq: bool = False,
-) -> Iterator[bytes]:
-    """Yield the content of a file of records; parameters are those of `write_extract`."""
     index = ids.index
 
     def texts(part: slice) -> Iterator[bytes]:
@@ -225,8 +208,7 @@ def extract_texts(
     return chain.from_iterable(map(texts, slices(index.n_records)))
 
 
-def write_viruses(
-    path: Path,
+def virus_texts(
     ids: RecordIds,
     viral: BoolArray,
     score: RealArray,
@@ -235,8 +217,8 @@ def write_viruses(
     topology: ByteArray,
     *,
     fastq: bool = False,
-) -> None:
-    """Write viral records, and the viral stretches of proviruses, as `write_extract`.
+) -> Iterator[bytes]:
+    """Yield the content of a file of viral records, and of viral stretches, as `extract_texts`.
 
     Headers begin with the fields ``kind`` (virus or provirus), ``probability``, ``score``,
     ``start`` and ``end`` (1-based, inclusive), ``topology``. The id of a stretch is
@@ -249,27 +231,7 @@ def write_viruses(
         of each record.
     inserted
         The stretches, with numbers of their own.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; an existing file is unchanged.
     """
-    given = ids, viral, score, probability, inserted, topology
-    _write(path, virus_texts(*given, fastq=fastq))
-
-
-def virus_texts(
-    ids: RecordIds,
-    viral: BoolArray,
-    score: RealArray,
-    probability: RealArray,
-    inserted: Regions,
-    topology: ByteArray,
-    *,
-    fastq: bool = False,
-) -> Iterator[bytes]:
-    """Yield the content of a file of viruses; parameters are those of `write_viruses`."""
     index = ids.index
 
     def texts(part: slice) -> Iterator[bytes]:
@@ -337,6 +299,19 @@ def _mates(index: SequenceIndex, whole: _Pieces) -> _Pieces:
     )
 
 
+def texts_of_call(ids: RecordIds, scores: RunScores, call: int, *, fastq: bool) -> Iterator[bytes]:
+    """Yield the content of the file of records with a call, and of proviruses for viral ones.
+
+    Too long sequences are left out: their letters are not in the index.
+    """
+    chosen = (scores.calls.call == call) & (scores.records.status != Status.TOO_LONG)
+    numbers = scores.records.score, scores.calls.probability
+    if call != Call.VIRAL:
+        return extract_texts(ids, chosen, *numbers, fastq=fastq)
+    viruses = chosen & ~scores.provirus, *numbers, scores.inserted, scores.topology
+    return virus_texts(ids, *viruses, fastq=fastq)
+
+
 @contextmanager
 def extract_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file as `write_file`; it is compressed if its name ends in .gz."""
@@ -348,7 +323,8 @@ def extract_file(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _write(path: Path, texts: Iterator[bytes]) -> None:
+def write_texts(path: Path, texts: Iterable[bytes]) -> None:
+    """Write the content of a file as `extract_file`; an existing file is unchanged on an error."""
     with extract_file(path) as stream:
         stream.writelines(texts)
 

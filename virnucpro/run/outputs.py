@@ -12,11 +12,11 @@ import numpy as np
 
 from virnucpro.arrays import BoolArray, ByteArray, IntArray, slices
 from virnucpro.classifier.call_options import CallOptions
-from virnucpro.classifier.consensus import Call, Status
+from virnucpro.classifier.consensus import Call
 from virnucpro.console import output_failure
 from virnucpro.errors import UsageError
 from virnucpro.joined import join
-from virnucpro.report.extract import RecordIds, write_extract, write_viruses
+from virnucpro.report.extract import RecordIds, texts_of_call, write_texts
 from virnucpro.report.extract_options import ExtractOptions
 from virnucpro.report.genes import write_genes
 from virnucpro.report.regions import write_bed, write_bedgraph, write_gff3
@@ -190,22 +190,14 @@ def _write_extracts(
 ) -> Iterator[Path]:
     """Write the sequences of the chosen calls; yield the paths of the files.
 
-    The files are FASTQ if the index has qualities. Too long sequences are left out: their letters
-    are not in the index.
+    The files are FASTQ if the index has qualities.
     """
     fastq = scores.index.has_qualities
     for number, call in enumerate(CALL_NAMES):
         if call not in options.calls:
             continue
         path = target.extract(call, fastq=fastq, compressed=options.compress)
-        chosen = (scores.calls.call == number) & (scores.records.status != Status.TOO_LONG)
-        numbers = scores.records.score, scores.calls.probability
-        if number == Call.VIRAL:
-            whole = chosen & ~scores.provirus
-            of_records = whole, *numbers, scores.inserted, scores.topology
-            write_viruses(path, ids, *of_records, fastq=fastq)
-        else:
-            write_extract(path, ids, chosen, *numbers, fastq=fastq)
+        write_texts(path, texts_of_call(ids, scores, number, fastq=fastq))
         yield path
 
 

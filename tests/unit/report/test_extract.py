@@ -10,7 +10,7 @@ import pytest
 
 from virnucpro.classifier.regions import Regions
 from virnucpro.report import extract
-from virnucpro.report.extract import RecordIds, write_extract, write_viruses
+from virnucpro.report.extract import RecordIds, extract_texts, virus_texts, write_texts
 from virnucpro.sequences.index import build_index
 from virnucpro.sequences.records import Alphabet
 from virnucpro.sequences.spec import IndexSpec
@@ -38,22 +38,28 @@ def index(index_records):
 @pytest.mark.parametrize("name", ["viral.fasta", "viral.fasta.gz"])
 def test_chosen_records_are_written_in_input_order(index, tmp_path, name):
     chosen = np.array([True, False, True, True, True])
-    write_extract(tmp_path / name, RecordIds(index), chosen, SCORE, PROBABILITY)
+    write_texts(tmp_path / name, extract_texts(RecordIds(index), chosen, SCORE, PROBABILITY))
     data = (tmp_path / name).read_bytes()
     assert (gzip.decompress(data) if name.endswith("gz") else data).decode() == WANTED
-    write_extract(tmp_path / f"again-{name}", RecordIds(index), chosen, SCORE, PROBABILITY)
+    write_texts(
+        tmp_path / f"again-{name}", extract_texts(RecordIds(index), chosen, SCORE, PROBABILITY)
+    )
     assert (tmp_path / f"again-{name}").read_bytes() == data
 
 
 @pytest.mark.parametrize("name", ["viral.fasta", "viral.fasta.gz"])
 def test_without_a_record_the_file_is_empty(index, tmp_path, name):
-    write_extract(tmp_path / name, RecordIds(index), np.zeros(5, bool), SCORE, PROBABILITY)
+    write_texts(
+        tmp_path / name, extract_texts(RecordIds(index), np.zeros(5, bool), SCORE, PROBABILITY)
+    )
     data = (tmp_path / name).read_bytes()
     assert (gzip.decompress(data) if name.endswith("gz") else data) == b""
 
 
 def test_control_characters_of_names_are_encoded(index, tmp_path):
-    write_extract(tmp_path / "b.fasta", RecordIds(index), np.arange(5) == 1, SCORE, PROBABILITY)
+    write_texts(
+        tmp_path / "b.fasta", extract_texts(RecordIds(index), np.arange(5) == 1, SCORE, PROBABILITY)
+    )
     header, _, bases = (tmp_path / "b.fasta").read_text().partition(" probability=0.2500 ")
     assert header == ">b%1B[31m"
     assert bases == "score=0.5000 name=b%1B[31m length=3 file=records.fa record=2\nACG\n"
@@ -79,7 +85,10 @@ def reads(tmp_path_factory):
 def test_fastq_has_letters_and_qualities_of_the_input(reads, tmp_path, name, at_once, monkeypatch):
     monkeypatch.setattr(extract, "_LETTERS_AT_ONCE", at_once)
     score = np.linspace(0, 1, 6, dtype=np.float32)
-    write_extract(tmp_path / name, RecordIds(reads), np.ones(6, bool), score, score / 2, fastq=True)
+    write_texts(
+        tmp_path / name,
+        extract_texts(RecordIds(reads), np.ones(6, bool), score, score / 2, fastq=True),
+    )
     with dnaio.open(tmp_path / name) as stream:
         found = [(one.name, one.sequence, one.qualities) for one in stream]
     files = ("a%20b.fq", "%E2%80%83%1B%E9%.fq")
@@ -105,7 +114,7 @@ def test_stretches_have_their_qualities(reads, tmp_path):
     whole = np.arange(6) == 1
     numbers, topology = np.full(6, 0.5), np.zeros(6, np.uint8)
     of_records = whole, numbers, numbers, regions, topology
-    write_viruses(tmp_path / "v.fastq", RecordIds(reads), *of_records, fastq=True)
+    write_texts(tmp_path / "v.fastq", virus_texts(RecordIds(reads), *of_records, fastq=True))
     assert (tmp_path / "v.fastq").read_text() == (
         "@a%20b|s kind=virus probability=0.5000 score=0.5000 start=1 end=0 topology=NA "
         "name=s length=0 file=a%20b.fq record=2\n\n+\n\n"
@@ -121,8 +130,9 @@ def test_viruses_are_whole_records_and_stretches_of_proviruses_in_input_order(in
     viral = np.array([False, True, False, False, True])
     numbers = np.linspace(0, 1, 5)
     topology = np.array([1, 0, 0, 0, 2], np.uint8)
-    write_viruses(
-        tmp_path / "v.fasta", RecordIds(index), viral, numbers / 2, numbers, inserted, topology
+    write_texts(
+        tmp_path / "v.fasta",
+        virus_texts(RecordIds(index), viral, numbers / 2, numbers, inserted, topology),
     )
     assert (tmp_path / "v.fasta").read_text().splitlines() == [
         (
