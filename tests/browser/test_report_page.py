@@ -2,12 +2,16 @@
 
 import random
 import re
+import shutil
+from functools import cached_property
 
+import numpy as np
 import pytest
 from cases import slow
 from programs import wait_until
 
 from virnucpro.cli.main import main
+from virnucpro.tables.source import PROVIRUS, TOPOLOGIES, RunScores
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("one_process")]
 
@@ -119,6 +123,33 @@ def test_a_call_is_chosen_from_a_list(page):
     page.click(".tabulator-edit-list-item:text-is('viral')")
     page.wait_for_selector("#records-count:has-text('match the filters')")
     assert set(column(page, "call")) == {"viral"}
+
+
+def test_the_regions_of_provirus_candidates_are_chosen_from_a_list(
+    folder, opened, tmp_path, monkeypatch
+):
+    copy = tmp_path / "run"
+    shutil.copytree(folder / "run", copy)
+    regions = (copy / "regions.tsv").read_text().splitlines()
+    name = regions[-1].split("\t")[0]
+    number = sum(line.split("\t")[0] == name for line in regions)
+    assert 0 < number < len(regions) - 1
+
+    def topology(scores):
+        names = scores.index.record_names(np.arange(scores.index.n_records))
+        chosen = [PROVIRUS if one == name else TOPOLOGIES[0] for one in names]
+        return np.array([*map(TOPOLOGIES.index, chosen)], np.uint8)
+
+    prepared = cached_property(topology)
+    prepared.__set_name__(RunScores, "topology")
+    monkeypatch.setattr(RunScores, "topology", prepared)
+    assert main(["report", str(copy), "-q"]) == 0
+    page = opened(copy / "report.html")
+    page.click("#regions-table [aria-label='Filter by topology']")
+    page.click(".tabulator-edit-list-item:text-is('provirus_candidate')")
+    wait_until(lambda: page.locator("#regions-table .tabulator-row").count() == number)
+    assert name in page.locator("#regions-table .tabulator-row").first.inner_text()
+    assert page.locator(".track").first.locator(".badge.provirus").count() == 1
 
 
 def test_hostile_names_are_shown_as_text(page):
