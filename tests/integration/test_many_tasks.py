@@ -298,6 +298,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(tmp_path, called):
         (["--force", "--task", "0/2"], "--force would delete the work of other tasks"),
         (["--task", "2/2"], "invalid task '2/2'"),
         (["-", "--task", "0/2"], "standard input cannot be one"),
+        (["/dev/stdin", "--task", "0/2"], "standard input cannot be one"),
     ],
 )
 def test_what_is_refused(fasta, tmp_path, words, message, called):

@@ -37,7 +37,7 @@ from virnucpro.run.report import prepare_report
 from virnucpro.run.reporter import Reporter
 from virnucpro.run.run import Outcome, run_lock
 from virnucpro.runtime.devices import Device, parse_devices
-from virnucpro.sequences.entries import total_bytes
+from virnucpro.sequences.entries import STANDARD_INPUTS, total_bytes
 from virnucpro.sequences.partition import deal
 from virnucpro.store.coverage import missing_units
 from virnucpro.task import Task
@@ -224,7 +224,7 @@ def compute_task(job: Job, execution: Execution, task: Task, reporter: Reporter)
         If every rank failed and nothing was computed.
     """
     require_inputs(job.inputs)
-    if "-" in job.inputs:
+    if not set(STANDARD_INPUTS).isdisjoint(job.inputs):
         raise UsageError("--task: each task reads the inputs, so standard input cannot be one")
     report_unused_gpus(job, execution, reporter)
     paths = usable_folder(job, execution)
